@@ -5,6 +5,7 @@ mod debug;
 mod edges;
 mod live;
 mod maps;
+mod pipe;
 mod probes;
 mod refused;
 mod rotation;
@@ -249,8 +250,9 @@ pub struct RecordArgs {
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
     pub poll_us: Vec<u64>,
 
-    /// File to write; with --rotate-size or --rotate-time the directory of the files [default then: traces],
-    /// with --format lttng or ctf that of the trace [default then: trace]
+    /// File to write, or - for standard output, which `report -` and others read as it comes; with
+    /// --rotate-size or --rotate-time the directory of the files [default then: traces], with --format lttng
+    /// or ctf that of the trace [default then: trace]
     #[arg(
         short = 'o',
         long = "output",
@@ -364,6 +366,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     }
     let spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
+    let target = pipe::Target::take(&spec, wanted.is_some())?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -372,7 +375,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     // progress need not know whether the recording has begun; who asks for the end of a recording that has
     // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
-    let plan = Plan::make(&spec).map_err(|error| Refused::error(error, args.spec.is_none()))?;
+    let planned = target.as_ref().map(|_| pipe::Target::planned(&spec));
+    let plan = Plan::make(planned.as_ref().unwrap_or(&spec))
+        .map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     let say = |text: String| {
@@ -383,7 +388,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { options, mut followed, edges, .. } = plan;
+    let Plan { mut options, mut followed, edges, .. } = plan;
+    let mut meanwhile = target.map(|target| target.place(&mut options)).transpose()?;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     if options.channels.is_empty() {
@@ -410,8 +416,10 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
+    let sending = meanwhile.as_ref().map(|meanwhile| meanwhile.send(&session)).transpose();
     let awaited = Awaited::attach(&session, edges, &spec.limits, args.quiet);
-    let started = awaited.and_then(|awaited| {
+    let started = sending.and_then(|sending| awaited.map(|awaited| (sending, awaited)));
+    let started = started.and_then(|(sending, awaited)| {
         let is_now = !awaited.as_ref().is_some_and(Awaited::delays_start);
         let command = start(program.as_deref(), args, (&spec, inherit), |thread| {
             if let Some(thread) = thread {
@@ -421,9 +429,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
                 session.start();
             }
         })?;
-        Ok((awaited, command))
+        Ok((sending, awaited, command))
     });
-    let (mut awaited, mut command) = match started {
+    let (sending, mut awaited, mut command) = match started {
         Ok(started) => started,
         Err(error) => {
             for recorded in session.stop() {
@@ -444,7 +452,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         end
     } else {
         let waited = (&mut session, written, awaited.as_mut());
-        wait_for_end(waited, &signals, &mut command, followed, (args, &spec))?
+        wait_for_end(waited, (&signals, sending.as_ref()), &mut command, followed, (args, &spec))?
     };
     if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
         awaited.tell_missing();
@@ -458,12 +466,31 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         (None, Some(parent)) if snapshots.is_busy() => parent.to_owned(),
         _ => spool_dir.clone(),
     };
-    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &dir));
+    let sent_from = sending.as_ref().and_then(|_| spool_dir.parent()).map(std::path::Path::to_owned);
+    std::thread::spawn(move || {
+        until_second_signal(&signals, &ending, (&spool_dir, &dir), sent_from.as_deref())
+    });
     let recorded = session.stop();
+    let (ended, sending) = match sending {
+        Some(sending) if sending.has_ended() => (Some(sending), None),
+        sending => (None, sending),
+    };
+    if let Some(sending) = ended {
+        for recorded in recorded {
+            // Nobody is there who wants it.
+            let _ = recorded.spool.remove();
+        }
+        return Err(sending.why_ended());
+    }
     maps.map(maps::Shown::end).transpose()?;
     let without_snapshot = snapshots.finish();
     let end = (end, command.map(|running| running.child), without_snapshot);
-    conclude((args, &spec), (recorded, writing, display), end)
+    let concluded = conclude((args, &spec), (recorded, writing, display), end);
+    if let (Some(meanwhile), Some(sending)) = (&mut meanwhile, sending) {
+        let sent = meanwhile.finish(sending, concluded.is_ok());
+        return concluded.and_then(|code| sent.map(|()| code));
+    }
+    concluded
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -471,8 +498,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
 fn until_second_signal(
     signals: &Signals,
     ending: &Ending,
-    spool: &std::path::Path,
-    dir: &std::path::Path,
+    (spool, dir): (&std::path::Path, &std::path::Path),
+    sent_from: Option<&std::path::Path>,
 ) -> ! {
     loop {
         match signals.wait() {
@@ -480,7 +507,12 @@ fn until_second_signal(
             Asked::End(libc::SIGXCPU) => {}
             // The manifest is the first that goes when the file is in its place: there is nothing left to be
             // kept.
-            Asked::End(_) if !spool.join("manifest").exists() => {}
+            Asked::End(_) if !spool.join("manifest").exists() => {
+                if let Some(dir) = sent_from {
+                    super::tell(&pipe::interrupted(dir));
+                    super::exit_now(ExitCode::Interrupted);
+                }
+            }
             Asked::End(_) => break,
             Asked::Progress => {
                 super::tell("tracer-agent: the recording has ended; the file is being written");
@@ -547,7 +579,9 @@ fn begin(
 
 fn shows_progress(args: &RecordArgs) -> bool {
     // It would be in the way of the answers.
-    !args.quiet && args.live.live.is_none() && std::io::stderr().is_terminal()
+    // So it would be of those that standard output is read for, on the same terminal.
+    let is_alone = args.live.live.is_none() && !super::input::is_standard(&args.output);
+    !args.quiet && is_alone && std::io::stderr().is_terminal()
 }
 
 /// Says that recording has begun, and what ends it.
@@ -588,7 +622,7 @@ fn wait_for_end(
         (Option<&mut Writing>, &mut Snapshots),
         Option<&mut Awaited>,
     ),
-    signals: &Signals,
+    (signals, sending): (&Signals, Option<&pipe::Sending>),
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
     (args, spec): (&RecordArgs, &RecordingSpec),
@@ -637,6 +671,7 @@ fn wait_for_end(
         fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         let of_edges = awaited.iter().map(|awaited| awaited.fd());
         fds.extend(of_edges.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        fds.extend(sending.iter().map(|sending| PollFd::from_borrowed_fd(sending.ended(), PollFlags::IN)));
         wait(&mut fds, timeout)?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let has_snapshots = of_snapshots.is_some();
@@ -644,6 +679,9 @@ fn wait_for_end(
 
         if ready[1] {
             return Ok(End::Failure);
+        }
+        if sending.is_some() && ready.last() == Some(&true) {
+            return Ok(End::Asked);
         }
         let mut rest = ready[3..].iter();
         if let Some(writing) = &mut writing {
@@ -761,7 +799,10 @@ fn finish_one(
     // Without a rotation there is one.
     let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
     let spool = recorded.spool.dir().to_owned();
-    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    let mut finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    if pipe::is_wanted(spec) {
+        finished.path = "standard output".into();
+    }
     if let Some(display) = display {
         display.finish(&finished.path);
     }
