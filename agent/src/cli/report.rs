@@ -63,7 +63,7 @@ pub enum ReportError {
         /// What it is called.
         name: String,
         /// The reason.
-        source: PipedError,
+        source: Box<PipedError>,
     },
     /// Options that do not go together.
     #[error("{0}")]

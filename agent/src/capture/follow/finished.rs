@@ -20,6 +20,9 @@ pub(super) struct FinishedFile {
     ledger: Option<Ledger>,
 }
 
+/// A finished file, and where in it the chunks or pages of each stream are.
+pub(in crate::capture) type Layout = (Arc<File>, Vec<(StreamId, Range<u64>)>);
+
 /// The data of a stream in it.
 #[derive(Clone, Debug)]
 pub(super) struct FinishedData {
@@ -97,7 +100,7 @@ impl FinishedFile {
     }
 
     /// The file, and where in it each stream's chunks or pages are, in the order of the file.
-    pub(super) fn layout(&self) -> (Arc<File>, Vec<(StreamId, Range<u64>)>) {
+    pub(super) fn layout(&self) -> Layout {
         let of_stream = |stream| self.data(stream).map(|data| (stream, data.start..data.end));
         let mut layout: Vec<_> = self.streams().filter_map(of_stream).collect();
         layout.retain(|(_, data)| data.start < data.end);

@@ -27,10 +27,8 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _},
-    ops::Range,
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -559,7 +557,7 @@ impl Follower {
     }
 
     /// The finished file, and where in it each stream's chunks or pages are, in the order of the file.
-    pub(super) fn finished_layout(&self) -> Option<(Arc<File>, Vec<(StreamId, Range<u64>)>)> {
+    pub(super) fn finished_layout(&self) -> Option<finished::Layout> {
         self.finished.as_ref().map(FinishedFile::layout)
     }
 

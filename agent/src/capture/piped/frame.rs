@@ -179,7 +179,9 @@ impl<W: Write> FrameWriter<W> {
         let mut begin = [kind.to_le_bytes(), (len as u32).to_le_bytes()].concat();
         let mut checksum = crc32fast::Hasher::new();
         checksum.update(&begin);
-        body.iter().for_each(|part| checksum.update(part));
+        for part in body {
+            checksum.update(part);
+        }
         begin.extend(checksum.finalize().to_le_bytes());
         self.out.write_all(&begin)?;
         body.iter().try_for_each(|part| self.out.write_all(part))?;

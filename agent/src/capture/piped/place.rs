@@ -34,7 +34,7 @@ impl Place {
             let name = temporary_name(OsStr::new("tracer-agent"), "pipe", number);
             match parent.create_dir_with(&name, MODE_PRIVATE) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES_MAX => {
-                    number += 1
+                    number += 1;
                 }
                 created => return created.map(|dir| Self { parent: parent.clone(), name, dir }),
             }

@@ -34,7 +34,7 @@ pub(super) fn run<W: Write>(
     stream: input::Stream,
     out: &mut SafeWriter<W>,
 ) -> Result<ExitCode, ReportError> {
-    let failed = |source| ReportError::Piped { name: input::name(path), source };
+    let failed = |source| ReportError::Piped { name: input::name(path), source: Box::new(source) };
     let settings = Settings::read(args, matches)?;
     let mut recording = PipedRecording::open(stream).map_err(failed)?;
     let mut file = recording.head(&path.to_string_lossy()).map_err(failed)?;
