@@ -185,7 +185,16 @@ fn the_output_must_be_possible() {
         &["the directory no does not exist"],
     );
     refused(&["-e", SWITCH, "-o", "/proc", "true"], 114, &["/proc is a directory"]);
-    refused(&["-e", SWITCH, "-o", "-", "true"], 2, &["pipe", "-o FILE"]);
+    for (args, why) in [
+        (&["--overwrite"][..], "--overwrite"),
+        (&["-m", "1M"], "-m"),
+        (&["--rotate-size", "1M"], "-o DIRECTORY"),
+        (&["--format", "lttng"], "-o DIRECTORY"),
+        (&["--count", SWITCH], "--count"),
+        (&["--for", "sched", "--live"], "--live"),
+    ] {
+        refused(&[&["-e", SWITCH, "-o", "-"], args, &["true"]].concat(), 2, &[why]);
+    }
     refused(&["-e", SWITCH, "-o", "", "true"], 2, &["-o"]);
     refused(&["-e", SWITCH, "-o", "/proc/t.dat", "touch", "ran"], 114, &["/proc/t.dat"]);
     let name = "x".repeat(300);

@@ -141,6 +141,13 @@ impl Manifest {
             .map_err(SpoolError::io("write", spool.file("manifest")))
     }
 
+    /// Its bytes, as in a spool.
+    #[cfg(test)]
+    pub(super) fn encoded(&self) -> Vec<u8> {
+        let stored = Stored { version: VERSION, manifest: std::borrow::Cow::Borrowed(self) };
+        serde_json::to_vec(&stored).unwrap_or_default()
+    }
+
     /// Reads the manifest of an unfinished recording.
     pub fn load(spool: &Spool) -> Result<Self, SpoolError> {
         let path = spool.file("manifest");

@@ -96,18 +96,20 @@ pub(super) fn compressed_len(text: &[u8]) -> u64 {
 
 /// Stores the symbols, or if the disk has no room to spare, that the kernel has them.
 fn store(files: &Directory, text: &[u8]) {
-    let stored = has_room_for(files, compressed_len(text))
-        && files
-            .write_whole(NAME, |file| {
-                let mut encoder = zstd::stream::write::Encoder::new(file, LEVEL)?;
-                encoder.write_all(text)?;
-                encoder.finish().map(drop)
-            })
-            .is_ok();
+    let stored = has_room_for(files, compressed_len(text)) && write(files, text).is_ok();
     if !stored {
         // Without it the symbols are read again only if this process makes the file.
         let _ = files.write_whole(NAME, |_| Ok(()));
     }
+}
+
+/// Stores symbols.
+pub(super) fn write(files: &Directory, text: &[u8]) -> io::Result<()> {
+    files.write_whole(NAME, |file| {
+        let mut encoder = zstd::stream::write::Encoder::new(file, LEVEL)?;
+        encoder.write_all(text)?;
+        encoder.finish().map(drop)
+    })
 }
 
 /// The symbols in the spool, or those of the running kernel if they were not stored; none if they could not

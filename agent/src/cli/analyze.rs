@@ -33,7 +33,7 @@ use super::{
     error::{CliError, repair_hint},
     examples,
     exit::ExitCode,
-    json_line,
+    input, json_line,
     progress::ReadingLine,
     tell,
     units::count,
@@ -186,7 +186,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         };
     }
     let file =
-        File::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
+        input::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
     whole(args, &name, file, out)
 }
 

@@ -1,7 +1,6 @@
 //! `tracer-agent check`: whether files are what they should be.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -55,7 +54,7 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
     let mut code = ExitCode::Ok;
     for path in &args.files {
-        let report = match File::open(path) {
+        let report = match super::input::open(path) {
             Ok(file) => check(&file, args.threads),
             Err(error) => {
                 super::tell(&format!("tracer-agent: cannot open {}: {error}", path.display()));

@@ -21,6 +21,7 @@ pub(super) const REPORT: &str = "EXAMPLES
   tracer-agent report --cpu 0,2-4 --comm bash --limit 100
   tracer-agent report --json trace.dat
   tracer-agent report --follow trace.dat
+  tracer-agent record -e sched -o - sleep 1 | tracer-agent report -
   tracer-agent report --folded -F kmalloc trace.dat";
 
 pub(super) const HIST: &str = "EXAMPLES
@@ -57,7 +58,8 @@ pub(super) const CHECK: &str = "EXAMPLES
 pub(super) const CONVERT: &str = "EXAMPLES
   tracer-agent convert -o small.dat --compression zstd:19 trace.dat
   tracer-agent convert -o old.dat --file-version 6 --compression none trace.dat
-  tracer-agent convert -o sched.dat --event sched --cpu 0-3 trace.dat";
+  tracer-agent convert -o sched.dat --event sched --cpu 0-3 trace.dat
+  tracer-agent record -e sched -o - sleep 1 | tracer-agent convert -o streamed.dat -";
 
 pub(super) const SPLIT: &str = "EXAMPLES
   tracer-agent split -s 10 -r trace.dat

@@ -1,7 +1,6 @@
 //! `tracer-agent export`: a recording in the layout of another tool.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -11,6 +10,7 @@ use clap::Args;
 
 use super::exit::ExitCode;
 use super::export_ltt::LttArgs;
+use super::input;
 use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
@@ -168,7 +168,7 @@ fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {
 pub(super) fn run(args: &ExportArgs) -> Result<u8, CliError> {
     let format = choose(args)?;
     let path = || args.file.clone();
-    let file = File::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
+    let file = input::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
     let file = Reader::open(Box::new(file) as Box<dyn Source>)
         .map_err(|source| InfoError::Read { path: path(), source })?;
     let target = Target { path: args.out.clone(), force: args.force, archive: args.tar };

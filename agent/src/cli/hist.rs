@@ -142,7 +142,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         ));
     }
     let name = words.file.display().to_string();
-    let open = File::open(&words.file)
+    let open = super::input::open(&words.file)
         .map_err(|error| CliError::Failed(format!("cannot open {name}: {error}{}", words.hint(args))))?;
     let file = TraceFile::open(&name, open)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;

@@ -108,7 +108,8 @@ fn json_text(value: &impl Serialize) -> Result<String, InfoError> {
 
 /// Tells of a trace file, and whether it is whole.
 fn file_report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
-    let file = File::open(path).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
+    let file =
+        super::input::open(path).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
     let reader = Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?;
     let report = Report::new(path, &reader);
     let text = if json { json_text(&json::Contents::of(&report))? } else { report.text() };

@@ -18,6 +18,7 @@ mod export_ltt;
 mod following;
 pub mod hist;
 pub mod info;
+mod input;
 mod json_writer;
 mod limits;
 pub mod list;
@@ -162,6 +163,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let arguments = matches.subcommand().map(|(_, arguments)| arguments);
     match dispatch(&cli.command, arguments) {
+        // Of what was not all there, not all can have been done.
+        Ok(0) if input::was_cut_off() => exit::ExitCode::Failure.into(),
         Ok(code) => code.into(),
         Err(error) => {
             tell(&format!("tracer-agent: {error}"));
@@ -246,7 +249,7 @@ fn tell(text: &str) {
 
 /// Opens a trace file with its events and symbols.
 fn open_trace(path: &Path) -> Result<TraceFile<File>, CliError> {
-    let file = File::open(path).map_err(|source| info::InfoError::Open { path: path.to_owned(), source })?;
+    let file = input::open(path).map_err(|source| info::InfoError::Open { path: path.to_owned(), source })?;
     Ok(TraceFile::open(&path.display().to_string(), file)
         .map_err(|source| info::InfoError::Read { path: path.to_owned(), source })?)
 }

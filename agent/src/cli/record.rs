@@ -5,6 +5,7 @@ mod debug;
 mod edges;
 mod live;
 mod maps;
+mod pipe;
 mod probes;
 mod refused;
 mod rotation;
@@ -246,8 +247,9 @@ pub struct RecordArgs {
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
     pub poll_us: Vec<u64>,
 
-    /// File to write; with --rotate-size or --rotate-time the directory of the files [default then: traces],
-    /// with --format lttng or ctf that of the trace [default then: trace]
+    /// File to write, or - for standard output, which `report -` and others read as it comes; with
+    /// --rotate-size or --rotate-time the directory of the files [default then: traces], with --format lttng
+    /// or ctf that of the trace [default then: trace]
     #[arg(
         short = 'o',
         long = "output",
@@ -361,6 +363,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     }
     let spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
+    let target = pipe::Target::take(&spec, wanted.is_some())?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -369,7 +372,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     // progress need not know whether the recording has begun; who asks for the end of a recording that has
     // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
-    let plan = Plan::make(&spec).map_err(|error| Refused::error(error, args.spec.is_none()))?;
+    let planned = target.as_ref().map(|_| pipe::Target::planned(&spec));
+    let plan = Plan::make(planned.as_ref().unwrap_or(&spec))
+        .map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     let say = |text: String| {
@@ -380,7 +385,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { options, followed, edges, .. } = plan;
+    let Plan { mut options, followed, edges, .. } = plan;
+    let mut meanwhile = target.map(|target| target.place(&mut options)).transpose()?;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     if options.channels.is_empty() {
@@ -407,9 +413,11 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
+    let sending = meanwhile.as_ref().map(|meanwhile| meanwhile.send(&session)).transpose();
     let watch = (Work::Recording, || session.watch_options());
     let awaited = Awaited::attach(watch, edges, &spec.limits, args.quiet);
-    let started = awaited.and_then(|awaited| {
+    let started = sending.and_then(|sending| awaited.map(|awaited| (sending, awaited)));
+    let started = started.and_then(|(sending, awaited)| {
         let is_now = !awaited.as_ref().is_some_and(Awaited::delays_start);
         let command = Running::start(program.as_deref(), args, (&spec, inherit), |thread| {
             if let Some(thread) = thread {
@@ -419,9 +427,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
                 session.start();
             }
         })?;
-        Ok((awaited, command))
+        Ok((sending, awaited, command))
     });
-    let (mut awaited, command) = match started {
+    let (sending, mut awaited, command) = match started {
         Ok(started) => started,
         Err(error) => {
             for recorded in session.stop() {
@@ -443,7 +451,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         end
     } else {
         let waited = (&mut session, written, awaited.as_mut());
-        wait_for_end(waited, &mut until, (args, &spec))?
+        wait_for_end((waited, sending.as_ref()), &mut until, (args, &spec))?
     };
     if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
         awaited.tell_missing();
@@ -458,11 +466,31 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         _ => spool_dir.clone(),
     };
     let (signals, command) = until.into_parts();
-    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &dir));
+    let sent_from = sending.as_ref().and_then(|_| spool_dir.parent()).map(std::path::Path::to_owned);
+    std::thread::spawn(move || {
+        until_second_signal(&signals, &ending, (&spool_dir, &dir), sent_from.as_deref())
+    });
     let recorded = session.stop();
+    let (ended, sending) = match sending {
+        Some(sending) if sending.has_ended() => (Some(sending), None),
+        sending => (None, sending),
+    };
+    if let Some(sending) = ended {
+        for recorded in recorded {
+            // Nobody is there who wants it.
+            let _ = recorded.spool.remove();
+        }
+        return Err(sending.why_ended());
+    }
     maps.map(maps::Shown::end).transpose()?;
     let without_snapshot = snapshots.finish();
-    conclude((args, &spec), (recorded, writing, display), (end, command, without_snapshot))
+    let end = (end, command, without_snapshot);
+    let concluded = conclude((args, &spec), (recorded, writing, display), end);
+    if let (Some(meanwhile), Some(sending)) = (&mut meanwhile, sending) {
+        let sent = meanwhile.finish(sending, concluded.is_ok());
+        return concluded.and_then(|code| sent.map(|()| code));
+    }
+    concluded
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -470,8 +498,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
 fn until_second_signal(
     signals: &Signals,
     ending: &Ending,
-    spool: &std::path::Path,
-    dir: &std::path::Path,
+    (spool, dir): (&std::path::Path, &std::path::Path),
+    sent_from: Option<&std::path::Path>,
 ) -> ! {
     loop {
         match signals.wait() {
@@ -479,7 +507,12 @@ fn until_second_signal(
             Asked::End(libc::SIGXCPU) => {}
             // The manifest is the first that goes when the file is in its place: there is nothing left to be
             // kept.
-            Asked::End(_) if !spool.join("manifest").exists() => {}
+            Asked::End(_) if !spool.join("manifest").exists() => {
+                if let Some(dir) = sent_from {
+                    super::tell(&pipe::interrupted(dir));
+                    super::exit_now(ExitCode::Interrupted);
+                }
+            }
             Asked::End(_) => break,
             Asked::Progress => {
                 super::tell("tracer-agent: the recording has ended; the file is being written");
@@ -518,7 +551,9 @@ fn begin(
 
 fn shows_progress(args: &RecordArgs) -> bool {
     // It would be in the way of the answers.
-    !args.quiet && args.live.live.is_none() && std::io::stderr().is_terminal()
+    // So it would be of those that standard output is read for, on the same terminal.
+    let is_alone = args.live.live.is_none() && !super::input::is_standard(&args.output);
+    !args.quiet && is_alone && std::io::stderr().is_terminal()
 }
 
 /// Says what has begun, and what ends it.
@@ -549,10 +584,9 @@ fn is_filtered(spec: &RecordingSpec) -> bool {
 }
 
 fn wait_for_end(
-    (session, (mut writing, snapshots), mut awaited): (
-        &mut Session,
-        (Option<&mut Writing>, &mut Snapshots),
-        Option<&mut Awaited>,
+    ((session, (mut writing, snapshots), mut awaited), sending): (
+        (&mut Session, (Option<&mut Writing>, &mut Snapshots), Option<&mut Awaited>),
+        Option<&pipe::Sending>,
     ),
     until: &mut Until,
     (args, spec): (&RecordArgs, &RecordingSpec),
@@ -588,6 +622,7 @@ fn wait_for_end(
         let timeout = [until_deadline, until_rotation, until_snapshot, tick].into_iter().flatten().min();
 
         let mut fds = vec![session.failed(), session.asks()];
+        fds.extend(sending.map(pipe::Sending::ended));
         fds.extend(writing.iter().flat_map(|writing| [session.is_large(), writing.is_done()]));
         let of_snapshots = snapshots.is_done();
         fds.extend(of_snapshots);
@@ -599,7 +634,10 @@ fn wait_for_end(
         if ready.first() == Some(&true) {
             return Ok(End::Failure);
         }
-        let mut rest = ready.iter().skip(2);
+        if sending.is_some() && ready.get(2) == Some(&true) {
+            return Ok(End::Asked);
+        }
+        let mut rest = ready.iter().skip(2 + usize::from(sending.is_some()));
         if let Some(writing) = &mut writing {
             let is_large = rest.next() == Some(&true) && session.is_large_now();
             if rest.next() == Some(&true) {
@@ -680,7 +718,10 @@ fn finish_one(
     // Without a rotation there is one.
     let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
     let spool = recorded.spool.dir().to_owned();
-    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    let mut finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    if pipe::is_wanted(spec) {
+        finished.path = "standard output".into();
+    }
     if let Some(display) = display {
         display.finish(&finished.path);
     }

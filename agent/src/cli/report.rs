@@ -6,6 +6,7 @@ mod folded;
 mod follow;
 mod notes;
 mod options;
+mod piped;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -17,9 +18,11 @@ use clap::ArgMatches;
 
 use super::error::repair_hint;
 use super::exit::ExitCode;
+use super::input::Input;
 use super::progress::ReadingLine;
 use super::tell;
 use crate::capture::follow::FollowError;
+use crate::capture::piped::PipedError;
 use crate::event::filter::FilterError;
 use crate::report::{Backwards, Notice, Report, Style, TraceFile};
 use crate::terminal::SafeWriter;
@@ -54,6 +57,14 @@ pub enum ReportError {
     /// A recording that cannot be followed.
     #[error("{0}")]
     Follow(#[from] FollowError),
+    /// A streamed recording that cannot be read, or not to its end.
+    #[error("{name}: {source}")]
+    Piped {
+        /// What it is called.
+        name: String,
+        /// The reason.
+        source: Box<PipedError>,
+    },
     /// Options that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -66,7 +77,7 @@ impl ReportError {
     /// The code to exit with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Open { .. } | Self::Read { .. } | Self::Follow(_) => ExitCode::Failure,
+            Self::Open { .. } | Self::Read { .. } | Self::Follow(_) | Self::Piped { .. } => ExitCode::Failure,
             Self::Usage(_) | Self::Filter(_) => ExitCode::Usage,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }
@@ -84,7 +95,15 @@ pub fn run<W: Write>(
     {
         return unless_closed(ended);
     }
-    let files = open(args, matches)?;
+    let files = match &*paths(args, matches) {
+        [(_, path)] => match open_one(path)? {
+            Input::Streamed(stream) if piped::is_possible(args) => {
+                return unless_closed(piped::run((args, matches), path, stream, out));
+            }
+            one => open(args, matches, Some(one))?,
+        },
+        _ => open(args, matches, None)?,
+    };
     if args.facts != Facts::default() {
         return match facts::print(args, &files, out) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::Ok),
@@ -228,13 +247,23 @@ impl<'a> Settings<'a> {
     }
 }
 
-fn open(args: &Args, matches: &ArgMatches) -> Result<Vec<TraceFile<File>>, ReportError> {
+fn open_one(path: &Path) -> Result<Input, ReportError> {
+    Input::open(path).map_err(|source| ReportError::Open { path: path.to_owned(), source })
+}
+
+/// Opens the files. The first one may be open already.
+fn open(
+    args: &Args,
+    matches: &ArgMatches,
+    mut first_input: Option<Input>,
+) -> Result<Vec<TraceFile<File>>, ReportError> {
     let paths = paths(args, matches);
     let settings = Settings::read(args, matches)?;
     let mut files = Vec::new();
     for (number, (index, path)) in paths.iter().enumerate() {
+        let input = first_input.take().map_or_else(|| open_one(path), Ok)?;
         let source =
-            File::open(path).map_err(|source| ReportError::Open { path: path.to_path_buf(), source })?;
+            input.into_file(path).map_err(|source| ReportError::Open { path: path.to_path_buf(), source })?;
         let mut file = TraceFile::open(&path.to_string_lossy(), source)
             .map_err(|source| ReportError::Read { path: path.to_path_buf(), source })?;
         let next = paths.get(number + 1).map_or(usize::MAX, |(index, _)| *index);

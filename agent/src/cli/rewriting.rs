@@ -40,7 +40,7 @@ pub struct Telling {
 
 /// Opens a trace file.
 pub(super) fn open(path: &Path) -> Result<Reader<File>, CliError> {
-    let file = File::open(path)
+    let file = super::input::open(path)
         .map_err(|source| CliError::from(InfoError::Open { path: path.to_owned(), source }))?;
     Ok(Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?)
 }

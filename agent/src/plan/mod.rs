@@ -67,7 +67,10 @@ use crate::{
         tracefs::Tracefs,
     },
     output::Output,
-    spec::{ChannelSpec, FileSpec, Kallsyms, MapSpec, RecordingSpec, RotationSpec, ScopeSpec, TraceFormat},
+    spec::{
+        ChannelSpec, Field, FileSpec, Kallsyms, MapSpec, Problem, RecordingSpec, RotationSpec, ScopeSpec,
+        TraceFormat, why,
+    },
 };
 
 /// A recording that is ready to start.
@@ -92,6 +95,9 @@ impl Plan {
     pub fn make(spec: &RecordingSpec) -> Result<Self, PlanError> {
         spec.check()?;
         let RecordingSpec { version: _, channels, maps, scope, limits: _, file, rotation } = spec;
+        if file.path.as_os_str() == "-" {
+            return Err(Problem { at: Field::File("path"), why: why::STANDARD_OUTPUT }.into());
+        }
         let destination = match (rotation, file.format) {
             (None, TraceFormat::Dat) => Output::at(&file.path)
                 .map(Destination::File)

@@ -108,6 +108,8 @@ pub(crate) mod why {
     pub(crate) const NO_FILE: &str = "no file would be kept; use 1 or more";
     pub(crate) const NO_PIPE_OF_TRACE: &str =
         "a trace is a directory and cannot be written to a pipe; give its path";
+    pub(crate) const STANDARD_OUTPUT: &str =
+        "standard output is for the program that records; give the path of the file that is recorded to";
     pub(crate) const KEPT_BY_ROTATION: &str = "with a rotation, its own count of files says what is kept";
 }
 
@@ -199,10 +201,8 @@ impl RecordingSpec {
         }
         if self.file.path.as_os_str() == "-" {
             let why = match self.file.format {
-                TraceFormat::Dat => {
-                    "a trace.dat cannot be written to a pipe, because its header points to parts that are written \
-                     last; give the path of a file"
-                }
+                TraceFormat::Dat if self.rotation.is_none() => return Ok(()),
+                TraceFormat::Dat => "several files cannot be written to a pipe; give the path of a directory",
                 TraceFormat::Lttng | TraceFormat::Ctf => why::NO_PIPE_OF_TRACE,
             };
             return problem(Field::File("path"), why);

@@ -6,6 +6,8 @@
 
 #![no_main]
 
+#[cfg(feature = "spool")]
+mod piped;
 mod seeds;
 mod targets;
 

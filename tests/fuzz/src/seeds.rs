@@ -85,6 +85,7 @@ pub(crate) fn write(root: &Path) -> Result {
     #[cfg(feature = "spool")]
     {
         spool(root)?;
+        piped(root)?;
         put(root, "control", "root", REQUESTS)?;
         put(root, "control", "user", &[b"user\n", REQUESTS].concat())?;
         put(root, "control", "snapshot", SNAPSHOT_REQUESTS)?;
@@ -285,41 +286,7 @@ fn spool(root: &Path) -> Result {
         ("stacks", Compression::None, true, false),
         ("moved", Compression::None, false, true),
     ] {
-        let manifest = Manifest {
-            output: "/nowhere/t.dat".into(),
-            archive: (name == "zstd").then_some(ArchiveName { begin_ns: 9, end_ns: None, number: 3 }),
-            boot_id: "none".into(),
-            header_page: layout::header_page_text(4096),
-            header_event: String::new(),
-            ftrace_events: if stacks { vec![USER_STACK.into()] } else { Vec::new() },
-            systems: vec![("demo".into(), vec![FORMAT.into()])],
-            printk_formats: Vec::new(),
-            uname: "Linux".into(),
-            trace_clock: "[mono]".into(),
-            clock_name: "mono".into(),
-            realtime_offset: 5,
-            realtime_uncertainty: 1,
-            wall_time: true,
-            channels: ["", "named"]
-                .into_iter()
-                .zip(0..)
-                .map(|(name, number)| RecordedChannel {
-                    number,
-                    name: name.into(),
-                    overwrite: number == 1,
-                    ..RecordedChannel::default()
-                })
-                .collect(),
-            only: Vec::new(),
-            cpu_count: 2,
-            trace_id: 7,
-            proc_maps: vec![b"1 0 x\n".to_vec()],
-            compression,
-        };
-        let dir = tempfile::tempdir()?;
-        let (spool, _) = Spool::create(&Output::at(&dir.path().join("t.dat"))?)?;
-        manifest.store(&spool)?;
-        let manifest = fs::read(spool.file("manifest"))?;
+        let manifest = manifest((compression, stacks), name == "zstd")?;
         let mut names = 42u32.to_le_bytes().to_vec();
         names.extend_from_slice(b"worker\0\0\0\0\0\0\0\0\0\0");
         let pages = page(Endian::Little)?;
@@ -338,6 +305,85 @@ fn spool(root: &Path) -> Result {
         let parts: [&[u8]; 10] =
             [&manifest, &names, state, &first, data, mappings, b"ff T symbol\n", &journal, &draft, data];
         put(root, "spool", name, &parts.join(&b"\n%%\n"[..]))?;
+    }
+    Ok(())
+}
+
+/// What describes the events of a recording, as its spool has it.
+#[cfg(feature = "spool")]
+fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Result<Vec<u8>> {
+    let manifest = Manifest {
+        output: "/nowhere/t.dat".into(),
+        archive: is_archive.then_some(ArchiveName { begin_ns: 9, end_ns: None, number: 3 }),
+        boot_id: "none".into(),
+        header_page: layout::header_page_text(4096),
+        header_event: String::new(),
+        ftrace_events: if stacks { vec![USER_STACK.into()] } else { Vec::new() },
+        systems: vec![("demo".into(), vec![FORMAT.into()])],
+        printk_formats: Vec::new(),
+        uname: "Linux".into(),
+        trace_clock: "[mono]".into(),
+        clock_name: "mono".into(),
+        realtime_offset: 5,
+        realtime_uncertainty: 1,
+        wall_time: true,
+        channels: ["", "named"]
+            .into_iter()
+            .zip(0..)
+            .map(|(name, number)| RecordedChannel {
+                number,
+                name: name.into(),
+                overwrite: number == 1,
+                ..RecordedChannel::default()
+            })
+            .collect(),
+        only: Vec::new(),
+        cpu_count: 2,
+        trace_id: 7,
+        proc_maps: vec![b"1 0 x\n".to_vec()],
+        compression,
+    };
+    let dir = tempfile::tempdir()?;
+    let (spool, _) = Spool::create(&Output::at(&dir.path().join("t.dat"))?)?;
+    manifest.store(&spool)?;
+    Ok(fs::read(spool.file("manifest"))?)
+}
+
+/// Recordings in a pipe: whole ones, with and without compression, and one that was cut off.
+#[cfg(feature = "spool")]
+fn piped(root: &Path) -> Result {
+    use crate::piped::frame;
+
+    for (name, compression, is_cut) in [
+        ("none", Compression::None, false),
+        ("zstd", Compression::Zstd { level: 1 }, false),
+        ("cut", Compression::None, true),
+    ] {
+        let manifest = manifest((compression, false), false)?;
+        let pages = page(Endian::Little)?;
+        let mut compressor = tracer_agent::tracedat::ChunkCompressor::new(compression, Endian::Little)?;
+        let chunk = compressor.compress(&pages)?;
+        let stream = |channel: u32, cpu: u32| [channel.to_le_bytes(), cpu.to_le_bytes()].concat();
+        let mut frames = vec![
+            frame(1, &[&[1], &manifest]),
+            frame(1, &[&[3], b"ff T symbol\n"]),
+            frame(1, &[&[5], b"fe t function\n"]),
+            frame(1, &[&[7], &[1; 16]]),
+            frame(2, &[&42_u32.to_le_bytes(), b"worker\0\0\0\0\0\0\0\0\0\0"]),
+            frame(3, &[&stream(0, 0), &1000_u64.to_le_bytes(), chunk]),
+            frame(3, &[&stream(1, 1), &1000_u64.to_le_bytes(), chunk]),
+            frame(4, &[&6_000_000_000_u64.to_le_bytes()]),
+        ];
+        if !is_cut {
+            let (data, len) = (2 * chunk.len() as u64, 2 * chunk.len() as u64 + 5);
+            frames.extend([
+                frame(5, &[b"begin"]),
+                frame(6, &[&stream(0, 0), &(chunk.len() as u64).to_le_bytes()]),
+                frame(6, &[&stream(1, 1), &(chunk.len() as u64).to_le_bytes()]),
+                frame(7, &[[0, data, 8, len].map(u64::to_le_bytes).as_flattened()]),
+            ]);
+        }
+        put(root, "piped", name, &frames.concat())?;
     }
     Ok(())
 }

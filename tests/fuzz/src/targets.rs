@@ -31,6 +31,8 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     #[cfg(feature = "spool")]
     ("spool", spool),
     #[cfg(feature = "spool")]
+    ("piped", crate::piped::target),
+    #[cfg(feature = "spool")]
     ("control", control),
     #[cfg(feature = "spool")]
     ("saved", saved),

@@ -32,6 +32,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("filter", 1 << 12),
     ("ledger", 1 << 13),
     ("spool", 1 << 15),
+    ("piped", 1 << 15),
     ("control", 1 << 13),
     ("saved", 1 << 13),
 ];

@@ -1,6 +1,6 @@
 //! The file that a followed recording became.
 
-use std::{ffi::OsStr, fs::File, io, sync::Arc};
+use std::{ffi::OsStr, fs::File, io, ops::Range, sync::Arc};
 
 use crate::{
     capture::{Manifest, RecordedChannel, StreamId},
@@ -19,6 +19,9 @@ pub(super) struct FinishedFile {
     channels: Vec<RecordedChannel>,
     ledger: Option<Ledger>,
 }
+
+/// A finished file, and where in it the chunks or pages of each stream are.
+pub(in crate::capture) type Layout = (Arc<File>, Vec<(StreamId, Range<u64>)>);
 
 /// The data of a stream in it.
 #[derive(Clone, Debug)]
@@ -94,6 +97,15 @@ impl FinishedFile {
         let row = rows.find(|row| row.channel == *name && row.cpu == stream.cpu);
         let removed = row.and_then(|row| row.capped.flatten()).unwrap_or(0);
         Some(FinishedData { file: Arc::clone(&self.reader.source().0), start, end, removed })
+    }
+
+    /// The file, and where in it each stream's chunks or pages are, in the order of the file.
+    pub(super) fn layout(&self) -> Layout {
+        let of_stream = |stream| self.data(stream).map(|data| (stream, data.start..data.end));
+        let mut layout: Vec<_> = self.streams().filter_map(of_stream).collect();
+        layout.retain(|(_, data)| data.start < data.end);
+        layout.sort_unstable_by_key(|(_, data)| data.start);
+        (Arc::clone(&self.reader.source().0), layout)
     }
 
     /// The file, to be read from its beginning.

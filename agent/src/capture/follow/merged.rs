@@ -10,11 +10,7 @@ use std::{
 
 use agent_ebpf::PAGE_SIZE;
 
-use super::{
-    CpuStream,
-    finished::FinishedFile,
-    stream::{Head, Scratch},
-};
+use super::{CpuStream, finished::FinishedFile, pages::Head, stream::Scratch};
 use crate::{
     capture::{SpoolError, StreamId, counts::Noted, segment::CHUNK_MAX, user_symbols::LiveSymbols},
     output::Directory,
@@ -46,6 +42,10 @@ pub(super) struct Merged {
     latest: u64,
     /// Events that came after that.
     pub(super) late: u64,
+    /// Whether the chunks that are read are asked for.
+    keeps_chunks: bool,
+    /// The stream that the last record was of.
+    given: Option<usize>,
 }
 
 /// Records of a recording, as far as they are known when this is made.
@@ -77,7 +77,20 @@ impl Merged {
             has_ended: false,
             latest: 0,
             late: 0,
+            keeps_chunks: false,
+            given: None,
         }
+    }
+
+    /// Keeps the chunks that are read, for [`LiveStream::chunks_before`] and [`Merged::take_chunks`].
+    pub(super) fn keep_chunks(&mut self) {
+        self.keeps_chunks = true;
+        self.streams.iter_mut().for_each(CpuStream::keep_chunks);
+    }
+
+    /// All chunks that were read and not taken, with their streams.
+    pub(super) fn take_chunks(&mut self) -> Vec<(StreamId, Vec<Vec<u8>>)> {
+        self.streams.iter_mut().map(|stream| (stream.stream, stream.take_chunks())).collect()
     }
 
     /// Follows only these CPUs.
@@ -93,6 +106,9 @@ impl Merged {
         };
         let open = |(stream, buffer)| CpuStream::new(stream, buffer, *compression);
         self.streams = streams.into_iter().filter(is_wanted).map(open).collect();
+        if self.keeps_chunks {
+            self.streams.iter_mut().for_each(CpuStream::keep_chunks);
+        }
         self.heads = vec![None; self.streams.len()];
         let share = MEMORY / PAGE_SIZE / self.streams.len().max(1);
         self.scratch.keep = share.clamp(1, CHUNK_MAX / PAGE_SIZE);
@@ -166,6 +182,13 @@ impl LiveStream<'_> {
         self.merged.late
     }
 
+    /// What the last record came in, and what was read of its stream before it, as far as that was not given
+    /// here before: chunks as they are in the spool.
+    pub(in crate::capture) fn chunks_before(&mut self) -> Option<(StreamId, Vec<Vec<u8>>)> {
+        let stream = self.merged.streams.get_mut(self.merged.given.take()?)?;
+        Some((stream.stream, stream.take_chunks()))
+    }
+
     /// Whether the next record of a stream waits for something.
     fn is_held(&self, index: usize) -> bool {
         let Some(held) = self.held else { return false };
@@ -218,6 +241,7 @@ impl LiveRecords for LiveStream<'_> {
                 break (index, head, timestamp);
             }
         };
+        self.merged.given = Some(index);
         let stream = &self.merged.streams[index];
         let (buffer, cpu) = (stream.buffer, stream.stream.cpu);
         let (missed, data) = (head.missed, stream.record(&head));

@@ -7,6 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `stream` | the records of one CPU in a channel, as far as they are there |
+//! | `pages` | those of pages in memory |
 //! | `merged` | those of all streams in the order of time, as far as that is known |
 //! | `horizon` | up to when the records of a CPU are known |
 //! | `head` | what describes the events: a trace file without data |
@@ -18,6 +19,7 @@ pub(super) mod head;
 mod holder;
 mod horizon;
 mod merged;
+pub(super) mod pages;
 mod stream;
 
 use std::{
@@ -536,6 +538,27 @@ impl Follower {
     /// The streams that are followed, each with its buffer and CPU; none as long as not all are known.
     pub(super) fn streams(&self) -> impl Iterator<Item = (usize, u32)> {
         self.merged.streams()
+    }
+
+    /// Keeps the chunks of data that are read, for [`LiveStream::chunks_before`] and
+    /// [`Follower::take_chunks`].
+    pub(super) fn keep_chunks(&mut self) {
+        self.merged.keep_chunks();
+    }
+
+    /// All chunks that were read and not taken, with their streams.
+    pub(super) fn take_chunks(&mut self) -> Vec<(StreamId, Vec<Vec<u8>>)> {
+        self.merged.take_chunks()
+    }
+
+    /// Ids of the events that print symbols, once the head was asked for.
+    pub(super) fn print_symbols(&self) -> &HashSet<u16> {
+        &self.print_symbols
+    }
+
+    /// The finished file, and where in it each stream's chunks or pages are, in the order of the file.
+    pub(super) fn finished_layout(&self) -> Option<finished::Layout> {
+        self.finished.as_ref().map(FinishedFile::layout)
     }
 
     /// Waits for no symbols, and for no names of threads: nobody looks at them.

@@ -2,11 +2,15 @@
 //!
 //! Chunks are read one after the other, and each when it is needed: what is in a file needs no memory.
 
-use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _, sync::Arc};
+use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use agent_ebpf::PAGE_SIZE;
 
-use super::{finished::FinishedData, horizon::Horizon};
+use super::{
+    finished::FinishedData,
+    horizon::Horizon,
+    pages::{Head, PageRecords},
+};
 use crate::{
     capture::{
         SpoolError, StreamId,
@@ -15,11 +19,7 @@ use crate::{
         spool::segment_name,
     },
     output::Directory,
-    tracedat::{
-        BLOCK_HEADER_LEN, Codec, Compression, Decompressor, Endian,
-        page::{EventCursor, HEADER_LEN, PageHeader},
-        reader::{ReadError, sum_of_losses},
-    },
+    tracedat::{BLOCK_HEADER_LEN, Codec, Compression, Decompressor, page::HEADER_LEN, reader::ReadError},
 };
 
 /// Memory for one chunk, which all CPUs share.
@@ -29,15 +29,6 @@ pub(super) struct Scratch {
     plain: Vec<u8>,
     /// Pages that a CPU keeps, at most.
     pub(super) keep: usize,
-}
-
-/// The next record of a CPU.
-#[derive(Clone, Debug)]
-pub(super) struct Head {
-    /// As the page has it.
-    pub(super) time: u64,
-    pub(super) missed: Option<u64>,
-    record: Range<usize>,
 }
 
 /// What is read of a stream.
@@ -66,23 +57,9 @@ pub(super) struct CpuStream {
     /// Whether nothing more can be read there.
     is_broken: bool,
     /// Some pages, and what of them is read.
-    pages: Vec<u8>,
-    /// Whether they were looked at as a whole.
-    is_seen: bool,
-    next_page: usize,
-    page_number: u64,
-    current: Option<CurrentPage>,
-    /// Events lost before empty pages.
-    carried: Option<u64>,
-}
-
-/// The page that is read.
-#[derive(Debug)]
-struct CurrentPage {
-    data: Range<usize>,
-    cursor: EventCursor,
-    missed: Option<u64>,
-    is_fresh: bool,
+    pages: PageRecords,
+    /// The chunks that were read since this was asked, as they are in the file; `None` if nobody asks.
+    taken: Option<Vec<Vec<u8>>>,
 }
 
 /// Where chunks are read.
@@ -141,13 +118,19 @@ impl CpuStream {
             last_time: 0,
             fell_behind: 0,
             is_broken: false,
-            pages: Vec::new(),
-            is_seen: true,
-            next_page: 0,
-            page_number: 0,
-            current: None,
-            carried: None,
+            pages: PageRecords::default(),
+            taken: None,
         }
+    }
+
+    /// Keeps the chunks that are read from now on for [`CpuStream::take_chunks`].
+    pub(super) fn keep_chunks(&mut self) {
+        self.taken = Some(Vec::new());
+    }
+
+    /// The chunks that were read since this was called before.
+    pub(super) fn take_chunks(&mut self) -> Vec<Vec<u8>> {
+        self.taken.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Takes its last note, and finds its oldest segment if none was read.
@@ -177,70 +160,32 @@ impl CpuStream {
 
     /// The bytes of a record.
     pub(super) fn record(&self, head: &Head) -> &[u8] {
-        self.pages.get(head.record.clone()).unwrap_or_default()
+        self.pages.record(head)
     }
 
     /// The pages that were brought into memory since this was asked.
     pub(super) fn new_pages(&mut self) -> impl Iterator<Item = &[u8]> {
-        let is_seen = std::mem::replace(&mut self.is_seen, true);
-        self.pages.chunks_exact(PAGE_SIZE).filter(move |_| !is_seen)
+        self.pages.new_pages()
     }
 
     /// The next record; `None` if there is none for now.
     pub(super) fn advance(&mut self, scratch: &mut Scratch) -> Result<Option<Head>, ReadError> {
         loop {
-            let Some(page) = &mut self.current else {
-                if self.next_page * PAGE_SIZE < self.pages.len() {
-                    self.begin_page()?;
-                } else if !self.load(scratch)? {
-                    return Ok(None);
-                }
-                continue;
-            };
-            let data = self.pages.get(page.data.clone()).unwrap_or_default();
-            match page.cursor.next(data, Endian::Little) {
-                Ok(Some(event)) => {
-                    let is_first = std::mem::take(&mut page.is_fresh);
-                    if self.skip != 0 {
-                        self.skip -= 1;
-                        continue;
-                    }
-                    let missed =
-                        if is_first { sum_of_losses(self.carried.take(), page.missed) } else { None };
-                    let start = page.data.start + event.start;
+            match self.pages.advance(&mut self.skip) {
+                Ok(Some(head)) => {
                     self.events += 1;
-                    self.last_time = event.time;
-                    return Ok(Some(Head { time: event.time, missed, record: start..start + event.len }));
+                    self.last_time = head.time;
+                    return Ok(Some(head));
                 }
-                Ok(None) => {
-                    if page.is_fresh {
-                        self.carried = sum_of_losses(self.carried, page.missed);
-                    }
-                    self.current = None;
-                }
+                Ok(None) if !self.load(scratch)? => return Ok(None),
+                Ok(None) => {}
                 Err(source) => {
-                    self.current = None;
-                    return Err(self.page_error(source));
+                    let offset = self.position.as_ref().map_or(0, |position| position.at);
+                    let (cpu, page) = (self.stream.cpu, self.pages.number());
+                    return Err(ReadError::Page { cpu, page, offset, source });
                 }
             }
         }
-    }
-
-    fn page_error(&self, source: crate::tracedat::page::PageError) -> ReadError {
-        let (page, offset) = (self.page_number, self.position.as_ref().map_or(0, |position| position.at));
-        ReadError::Page { cpu: self.stream.cpu, page, offset, source }
-    }
-
-    fn begin_page(&mut self) -> Result<(), ReadError> {
-        let start = self.next_page * PAGE_SIZE;
-        self.next_page += 1;
-        self.page_number += 1;
-        let page = self.pages.get(start..start + PAGE_SIZE).unwrap_or_default();
-        let header = PageHeader::read(page, Endian::Little).map_err(|source| self.page_error(source))?;
-        let data = start + HEADER_LEN..start + HEADER_LEN + header.data_len;
-        let cursor = EventCursor::new(header.timestamp);
-        self.current = Some(CurrentPage { data, cursor, missed: header.missed, is_fresh: true });
-        Ok(())
     }
 
     /// Brings the next pages into memory. `false` if there are none for now.
@@ -281,17 +226,21 @@ impl CpuStream {
             Compression::None => {
                 let most = (scratch.keep.min(CHUNK_MAX / PAGE_SIZE) * PAGE_SIZE) as u64;
                 let len = left.min(most) / PAGE_SIZE as u64 * PAGE_SIZE as u64;
-                self.pages.resize(len as usize, 0);
-                position.file.read_exact_at(&mut self.pages, at)?;
+                let pages = self.pages.replace();
+                pages.resize(len as usize, 0);
+                position.file.read_exact_at(pages, at)?;
                 if position.segment.is_some() {
                     // What is moved out of the spool, for want of space, leaves zeros.
-                    let moved = self.pages.chunks(PAGE_SIZE).position(|page| {
+                    let moved = pages.chunks(PAGE_SIZE).position(|page| {
                         page.get(..HEADER_LEN).is_some_and(|header| header.iter().all(|byte| *byte == 0))
                     });
-                    self.pages.truncate(moved.map_or(self.pages.len(), |pages| pages * PAGE_SIZE));
+                    pages.truncate(moved.map_or(pages.len(), |count| count * PAGE_SIZE));
                 }
-                position.at += self.pages.len() as u64;
-                self.pages.len()
+                position.at += pages.len() as u64;
+                if let Some(taken) = self.taken.as_mut().filter(|_| !pages.is_empty()) {
+                    taken.push(pages.clone());
+                }
+                pages.len()
             }
             Compression::Zstd { .. } => {
                 let sizes = chunk_sizes(&position.file, at, left)?;
@@ -300,33 +249,39 @@ impl CpuStream {
                 scratch.packed.resize(packed as usize, 0);
                 position.file.read_exact_at(&mut scratch.packed, body)?;
                 let done = scratch.decompressor.decompress(&scratch.packed, plain, &mut scratch.plain);
+                let is_begin = position.chunk_pages == 0;
+                let mut take = || {
+                    if let Some(taken) = self.taken.as_mut().filter(|_| is_begin) {
+                        let header = [(packed as u32).to_le_bytes(), (plain as u32).to_le_bytes()];
+                        taken.push([header.as_flattened(), &scratch.packed].concat());
+                    }
+                };
                 if let Err(source) = done {
                     if position.segment.is_some() && chunk_sizes(&position.file, at, left)? != sizes {
                         // It was moved out of the spool in this moment.
                         return Ok(Loaded::Nothing);
                     }
+                    take();
                     (position.at, position.chunk_pages) = (body + packed, 0);
-                    self.pages.clear();
-                    self.next_page = 0;
+                    self.pages.replace();
                     return Ok(Loaded::Damaged(ReadError::Decompress {
                         what: "trace data",
                         offset: body,
                         source,
                     }));
                 }
+                take();
                 let from = position.chunk_pages * PAGE_SIZE;
                 let to = plain.min(from + scratch.keep * PAGE_SIZE);
-                self.pages.clear();
-                self.pages.extend_from_slice(scratch.plain.get(from..to).unwrap_or_default());
+                let pages = self.pages.replace();
+                pages.extend_from_slice(scratch.plain.get(from..to).unwrap_or_default());
                 position.chunk_pages += scratch.keep;
                 if to == plain {
                     (position.at, position.chunk_pages) = (body + packed, 0);
                 }
-                self.pages.len()
+                pages.len()
             }
         };
-        self.next_page = 0;
-        self.is_seen = false;
         Ok(if whole == 0 { Loaded::Nothing } else { Loaded::Pages })
     }
 

@@ -246,7 +246,7 @@ fn in_options(problem: &Problem) -> CliError {
             "a trace is a directory and cannot be written to a pipe; use -o DIRECTORY"
         }
         Field::File("path") => {
-            "a trace.dat cannot be written to a pipe, because its header points to parts that are written last; use -o FILE"
+            "--rotate-size and --rotate-time make several files, which cannot be written to a pipe; use -o DIRECTORY"
         }
         _ => return CliError::Usage(problem.to_string()),
     };

@@ -35,7 +35,8 @@ impl Color {
 /// Print the events of trace.dat files
 ///
 /// The output is that of `trace-cmd report`, including the texts of its plugins. Several files are merged by
-/// time.
+/// time. `-` is standard input: a trace file, or what `record -o -` writes, whose events are printed as they
+/// come.
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Args {

@@ -1,0 +1,232 @@
+//! `record -o -`: the recording goes to standard output while it is made.
+//!
+//! The recording itself is one to a file, in a private directory that is removed at the end. A thread sends
+//! what its spool has, so that a reader that is slow, or that has stopped, costs the recording nothing.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, IsTerminal as _, PipeReader, PipeWriter},
+    os::fd::{AsFd as _, BorrowedFd},
+    path::Path,
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::nice,
+    stdio::dup2_stdout,
+};
+
+use super::super::{CliError, input, tell};
+use crate::{
+    capture::{
+        CaptureOptions, Destination, Session,
+        follow::Follower,
+        piped::{Fed, Feed, FeedError, Place},
+    },
+    output::Output,
+    spec::RecordingSpec,
+};
+
+/// What the recording becomes first.
+const FILE: &str = "trace.dat";
+/// How much less urgent sending is than the recording and the rest of the machine.
+const NICE: i32 = 10;
+/// Bytes of frames that are written at a time.
+const BUFFER: usize = 1 << 17;
+
+/// Standard output.
+pub(super) struct Target(File);
+
+/// Where the recording is meanwhile. What is in it is removed at the end, unless it is a recording that was
+/// not sent.
+pub(super) struct Meanwhile {
+    out: File,
+    place: Option<Place>,
+    is_kept: bool,
+}
+
+/// The thread that sends.
+pub(super) struct Sending {
+    thread: JoinHandle<Result<Fed, FeedError>>,
+    /// It ends with what is there by then when this is closed.
+    go_on: PipeWriter,
+    /// Closed by its end.
+    ended: PipeReader,
+}
+
+/// Whether this is what the recording goes to.
+pub(super) fn is_wanted(spec: &RecordingSpec) -> bool {
+    input::is_standard(&spec.file.path)
+}
+
+/// Refuses what does not go with it.
+fn check(spec: &RecordingSpec, is_live: bool) -> Result<(), CliError> {
+    let any = |is: fn(&crate::spec::ChannelSpec) -> bool| spec.channels.iter().any(is);
+    let refused = [
+        (io::stdout().is_terminal(), "it is a terminal; send it into a pipe or a file, or use -o FILE"),
+        (!spec.maps.is_empty(), "--count and --time print their tables there"),
+        (is_live, "--live prints its answers there"),
+        (any(|channel| channel.overwrite), "--overwrite has its events in memory until the end; use -o FILE"),
+        (any(|channel| channel.keep_bytes.is_some()), "-m removes what may not have been sent; use -o FILE"),
+    ];
+    match refused.into_iter().find(|(is_so, _)| *is_so) {
+        Some((_, why)) => {
+            Err(CliError::Usage(format!("-o - writes the recording to standard output: {why}")))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Target {
+    /// Takes standard output for the recording. What else is written there, by COMMAND for example, goes to
+    /// standard error from now on. `None` if the recording goes to a file.
+    pub(super) fn take(spec: &RecordingSpec, is_live: bool) -> Result<Option<Self>, CliError> {
+        if !is_wanted(spec) {
+            return Ok(None);
+        }
+        check(spec, is_live)?;
+        let taken = io::stdout().as_fd().try_clone_to_owned();
+        let out = taken.map_err(CliError::system("use standard output"))?.into();
+        dup2_stdout(io::stderr()).map_err(|error| CliError::system("use standard error")(error.into()))?;
+        Ok(Some(Self(out)))
+    }
+
+    /// What is specified, to a file: there is none of the name of standard output.
+    pub(super) fn planned(spec: &RecordingSpec) -> RecordingSpec {
+        let mut planned = spec.clone();
+        planned.file.path = input::temporary().join(FILE);
+        planned
+    }
+
+    /// Has the recording go to a file in a directory of its own.
+    pub(super) fn place(self, options: &mut CaptureOptions) -> Result<Meanwhile, CliError> {
+        let Self(out) = self;
+        let parent = input::temporary();
+        let failed = |error: &dyn std::fmt::Display| {
+            CliError::Output(format!(
+                "-o - keeps the recording in {} meanwhile: {error}; TMPDIR names another directory",
+                parent.display()
+            ))
+        };
+        let place = Place::create_in(&parent).map_err(|error| failed(&error))?;
+        let output = Output::in_directory(place.dir().clone(), FILE.into());
+        let meanwhile = Meanwhile { out, place: Some(place), is_kept: false };
+        options.destination = Destination::File(output.map_err(|error| failed(&error))?);
+        Ok(meanwhile)
+    }
+}
+
+impl Meanwhile {
+    /// Begins to send. To be called before the recording begins, so that it cannot be over before.
+    pub(super) fn send(&self, session: &Session) -> Result<Sending, CliError> {
+        let failed = |error: FeedError| CliError::Failed(format!("-o -: {error}"));
+        let out = self.out.try_clone().map_err(CliError::system("use standard output"))?;
+        let follower = Follower::open(session.spool_dir()).map_err(|error| failed(error.into()))?;
+        let follower = follower.ok_or_else(|| failed(FeedError::Unfinished))?;
+        let pipes = io::pipe().and_then(|stop| Ok((stop, io::pipe()?)));
+        let ((stop, go_on), (ended, end)) = pipes.map_err(CliError::system("create a pipe"))?;
+        let send = move || {
+            // Linux has it for each thread. Without it sending is only more in the way.
+            let _ = nice(NICE);
+            let _closed_at_the_end = end;
+            let wait = |time| wait(time, &stop, &out);
+            Feed::begin(follower, BufWriter::with_capacity(BUFFER, &out)).and_then(|feed| feed.run(wait))
+        };
+        let thread = std::thread::Builder::new().name("pipe".to_owned()).spawn(send);
+        let thread = thread.map_err(CliError::system("start a thread"))?;
+        Ok(Sending { thread, go_on, ended })
+    }
+
+    /// Waits until all of the recording is sent, which has become a file if `is_finished`.
+    pub(super) fn finish(&mut self, sending: Sending, is_finished: bool) -> Result<(), CliError> {
+        match sending.join(is_finished)? {
+            Ok(_) => Ok(()),
+            // Its own message says so.
+            Err(FeedError::Unfinished) if !is_finished => Ok(()),
+            Err(error) if error.is_closed() => Err(closed()),
+            Err(error) if is_finished => {
+                self.is_kept = true;
+                let file = self.place.as_ref().map(|place| place.dir().join(FILE)).unwrap_or_default();
+                let text = format!("{error}; all of the recording is in {}", file.display());
+                let is_output = matches!(error, FeedError::Write(_));
+                Err(if is_output { CliError::Output(text) } else { CliError::Failed(text) })
+            }
+            Err(error) => Err(CliError::Failed(format!("-o -: {error}"))),
+        }
+    }
+}
+
+impl Drop for Meanwhile {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let path = place.dir().path().to_owned();
+        // Of what is still there, a message has said that it is to be recovered.
+        if self.is_kept || path.join(format!("{FILE}.spool")).exists() {
+            return;
+        }
+        if let Err(error) = place.remove() {
+            tell(&format!("tracer-agent: cannot remove {}: {error}", path.display()));
+        }
+    }
+}
+
+/// The end of a recording that nobody reads any more.
+pub(super) fn closed() -> CliError {
+    CliError::Output("nobody reads standard output any more; the recording has ended".to_owned())
+}
+
+/// Waits so long. `false` if it is to end.
+fn wait(time: Duration, stop: &PipeReader, out: &File) -> io::Result<bool> {
+    let mut fds =
+        [PollFd::new(stop, PollFlags::empty()), PollFd::from_borrowed_fd(out.as_fd(), PollFlags::empty())];
+    let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
+    // An interrupted wait is a short one.
+    let _ = poll(&mut fds, Some(&time));
+    let is_closed = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP);
+    if is_closed(&fds[1]) {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    Ok(!is_closed(&fds[0]))
+}
+
+impl Sending {
+    /// Becomes readable when nothing more is sent: before the end of the recording, because nobody reads it.
+    pub(super) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Whether it has ended already.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end.
+    fn join(self, is_finished: bool) -> Result<Result<Fed, FeedError>, CliError> {
+        let Self { thread, go_on, ended } = self;
+        if !is_finished {
+            drop(go_on);
+        }
+        let result = thread.join();
+        drop(ended);
+        result.map_err(|_| CliError::Failed("the thread that sends has ended by a panic".to_owned()))
+    }
+
+    /// Why it has ended before the recording: there is no file to be made any more.
+    pub(super) fn why_ended(self) -> CliError {
+        match self.join(false) {
+            Err(error) => error,
+            Ok(Err(error)) if !error.is_closed() => CliError::Failed(format!("-o -: {error}")),
+            Ok(_) => closed(),
+        }
+    }
+}
+
+/// What is said when a second signal comes while the finished recording is being sent.
+pub(super) fn interrupted(dir: &Path) -> String {
+    format!(
+        "\ntracer-agent: interrupted before all of the recording was sent; it is in {}",
+        dir.join(FILE).display()
+    )
+}
