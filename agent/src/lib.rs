@@ -23,6 +23,7 @@
 //! | `spec` | what is to be recorded, as plain data | no |
 //! | `plan` | from a specification to what a capture does on this kernel | yes |
 //! | `control` | what clients and the session daemon say to each other | no |
+//! | `counted` | what maps have counted | no |
 //! | `ctl` | the client of the session daemon, also under the name `lttng` | no |
 //!
 //! Dependencies point down this table's list in reverse: `plan` uses `capture`, which uses `spec`, `attach`
@@ -82,6 +83,8 @@ pub mod cli;
 pub mod compile;
 #[cfg(feature = "service")]
 pub mod control;
+#[cfg(feature = "record")]
+pub mod counted;
 #[cfg(feature = "service")]
 pub mod ctl;
 #[cfg(feature = "record")]

@@ -78,6 +78,7 @@ impl Daemon {
 
     /// Starts it again, with a variable in its environment.
     #[track_caller]
+    #[must_use]
     pub fn with_environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push(format!("{name}={value}"));
         self.end().expect(0);

@@ -450,8 +450,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let end = if let Some(end) = instead {
         end
     } else {
-        let waited = (&mut session, written, awaited.as_mut());
-        wait_for_end((waited, sending.as_ref()), &mut until, (args, &spec))?
+        let others = (awaited.as_mut(), sending.as_ref());
+        wait_for_end((&mut session, written), others, &mut until, (args, &spec))?
     };
     if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
         awaited.tell_missing();
@@ -584,10 +584,8 @@ fn is_filtered(spec: &RecordingSpec) -> bool {
 }
 
 fn wait_for_end(
-    ((session, (mut writing, snapshots), mut awaited), sending): (
-        (&mut Session, (Option<&mut Writing>, &mut Snapshots), Option<&mut Awaited>),
-        Option<&pipe::Sending>,
-    ),
+    (session, (mut writing, snapshots)): (&mut Session, (Option<&mut Writing>, &mut Snapshots)),
+    (mut awaited, sending): (Option<&mut Awaited>, Option<&pipe::Sending>),
     until: &mut Until,
     (args, spec): (&RecordArgs, &RecordingSpec),
 ) -> Result<End, CliError> {

@@ -2,8 +2,8 @@
 //! [`ControlError`](super::ControlError).
 //!
 //! `S` is the name of a session, `D` a [domain](super::Domain), `C` the name of a channel, each
-//! percent-encoded, as are `T`, the name of a trigger, and `M`, that of a map. Sessions and triggers are those of the user who asks;
-//! root adds `?uid=N` for another user's, and sees all in the lists.
+//! percent-encoded, as are `T`, the name of a trigger, and `M`, that of a map. Sessions and triggers are
+//! those of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
 //!
 //! | request | body | answer |
 //! |---|---|---|

@@ -33,6 +33,7 @@ mod folded;
 mod json;
 mod line;
 mod live;
+#[cfg(feature = "record")]
 pub mod maps;
 mod pipeline;
 mod plugin;

@@ -161,8 +161,9 @@ impl Map {
     /// # Errors
     /// Values that mean nothing on this machine.
     pub(super) fn check_tracks(&self, wanted: &Tracks) -> Answer {
-        let changed = wanted.iter().filter(|(attribute, values)| self.tracks.get(attribute) != Some(values));
-        changed.map(|(attribute, values)| spec::tracking(*attribute, Some(values)).map(drop)).collect()
+        let mut changed =
+            wanted.iter().filter(|(attribute, values)| self.tracks.get(attribute) != Some(values));
+        changed.try_for_each(|(attribute, values)| spec::tracking(*attribute, Some(values)).map(drop))
     }
 
     /// Counts events of other threads from now on.

@@ -5,6 +5,7 @@
 //! | `contents` | what is in a map |
 //! | `alone` | a recording that has maps and nothing else |
 //! | `handover` | maps that another process goes on with |
+//! | `told` | what is in a map, as it is told |
 //!
 //! A map has a program object of its own, with a gate of each CPU as a channel has; its events are attached
 //! as a channel's are. There is no ring, and nobody who reads until somebody asks.
@@ -12,6 +13,7 @@
 mod alone;
 mod contents;
 mod handover;
+mod told;
 
 use std::{
     io,

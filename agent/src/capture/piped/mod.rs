@@ -59,7 +59,7 @@
 //! spools: the channel's index, and the CPU.
 //!
 //! A stream that does not end with a frame of kind 7 was cut off, at whatever byte: everything until then is
-//! right and can be used. [`whole`] makes the file of such a stream that `recover` would make of the spool.
+//! right and can be used. [`whole()`] makes the file of such a stream that `recover` would make of the spool.
 //!
 //! | file | subject |
 //! |---|---|

@@ -29,9 +29,9 @@ use super::{
 };
 use crate::{
     capture::{CaptureOptions, Counting, Maps},
-    control::CountedMap,
+    counted::CountedMap,
     plan::Edges,
-    report,
+    report::maps::table,
     spec::{MapSpec, RecordingSpec},
 };
 
@@ -159,7 +159,7 @@ fn print(maps: &Maps, began: Instant, json: bool, is_last: bool) -> Result<(), C
                 &line.map_err(|error| CliError::Failed(format!("cannot write a map as JSON: {error}")))?;
             text.push('\n');
         } else {
-            text += &report::maps::table(&map);
+            text += &table(&map);
         }
     }
     let mut out = std::io::stdout().lock();

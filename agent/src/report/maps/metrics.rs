@@ -9,7 +9,8 @@
 //! | `tracer_agent_map_left_out` (gauge) | keys that are not told |
 //! | `tracer_agent_map_seconds` (counter) | for how long the map has counted |
 //!
-//! Their labels are `map`, `session` or `trigger`, `user` in a daemon, `unit` where values have one, and what keys are made of.
+//! Their labels are `map`, `session` or `trigger`, `user` in a daemon, `unit` where values have one, and what
+//! keys are made of.
 //! Prometheus cannot subtract, so an average is made of sum and count where it is looked at.
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
     fmt::{self, Write as _},
 };
 
-use crate::control::map::{Bucket, CountedMap, KeyPart, MapEntry, MapOwner, Number};
+use crate::counted::{Bucket, CountedMap, KeyPart, MapEntry, MapOwner, Number};
 
 /// A value of an entry.
 type Value = fn(&MapEntry) -> Option<Number>;

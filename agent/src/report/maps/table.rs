@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    control::map::{Bucket, CountedMap, KeyPart, MapEntry, MapFunction, MapOwner, Number},
+    counted::{Bucket, CountedMap, KeyPart, MapEntry, MapFunction, MapOwner, Number},
     terminal,
 };
 

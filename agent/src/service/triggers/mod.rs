@@ -126,8 +126,8 @@ impl Triggers {
         check_number(&all, uid)
     }
 
-    /// Adds a trigger of a user that was [checked](check()), with what the kernel counts for it. What its rule
-    /// is about is in the `world`; without one it is not watched for.
+    /// Adds a trigger of a user that was [checked](check()), with what the kernel counts for it. What its
+    /// rule is about is in the `world`; without one it is not watched for.
     ///
     /// # Errors
     /// The user has one of this name, there are too many, or its events cannot be watched.

@@ -49,11 +49,12 @@ use words::{Item, Opt, Words};
 ///   notify              tell those who listen (listen)
 ///   start-session, stop-session, rotate-session SESSION
 ///   snapshot-session SESSION [--path=DIR [--name=NAME] [--max-size=SIZE]]
-///   count               count into a map (show-maps), of an event of the kernel in the kernel: [--by=KEY,...]
-///                       [--function=FUNCTION] [--max-keys=N], as record --count
+///   count               count into a map (show-maps), of an event of the kernel in the kernel:
+///                       [--by=KEY,...] [--function=FUNCTION] [--max-keys=N], as record --count
 ///   post SOCKET         HTTP with JSON to a service on a Unix socket
 ///
 /// Each has --rate-policy=every:COUNT (each of so many times) or once-after:COUNT (only at that time).
+#[allow(rustdoc::broken_intra_doc_links, reason = "it is the text of --help")]
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct AddTrigger {
