@@ -274,6 +274,71 @@ fn a_reader_that_is_gone_ends_the_recording_in_order() {
 
 /// The disk becomes full under the spool: what was recorded until then comes through, with its end.
 #[test]
+fn what_cannot_be_written_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = Tmpfs::mount("size=256k");
+    let mut caller = Caller::start();
+    let stream = small.path().join("stream");
+    let mut recording = record_to(&stream, dir.path(), &[&caller], &["--switch-timer", "20ms"]);
+    caller.call(200_000);
+    wait_for("the end of the recorder", || recording.agent.has_ended().then_some(()));
+    let ended = recording.finish().expect(114);
+    let ended = ended.says(&["-o -: cannot write to standard output: No space left on device"]);
+    let kept = ended.err.rsplit("all of it is in ").next().unwrap().trim().to_owned();
+    let stored = Ledger::of(Path::new(&kept)).cpus("stored");
+    assert!(stored > 0 && calls(&trace_cmd::report(Path::new(&kept), &[])) == stored, "{}", ended.err);
+}
+
+#[test]
+fn an_interrupt_of_the_whole_pipeline_loses_nothing() {
+    use std::os::unix::process::CommandExt as _;
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let script = r#""$0" record -o - -e raw_syscalls:sys_enter -f 'id == 110' -P "$1" --switch-timer 20ms | "$0" report - >"$2""#;
+    let mut command = program(dir.path(), "sh", ["-c", script]);
+    let text = dir.path().join("text");
+    command.arg(agent_path()).arg(caller.pid().to_string()).arg(&text).env("TMPDIR", temporary(dir.path()));
+    let mut pipeline = command.process_group(0).stderr(Stdio::piped()).spawn().unwrap();
+    let printed = || fs::read_to_string(&text).map_or(0, |text| calls(&text));
+    wait_for("the first calls", || {
+        caller.call(1000);
+        (printed() > 0).then_some(())
+    });
+    caller.call(30_000);
+    let all = caller.calls();
+    // As Ctrl-C does it.
+    let group = rustix::process::Pid::from_raw(pipeline.id().cast_signed()).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+    let mut said = String::new();
+    pipeline.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    pipeline.wait().unwrap();
+    let (told, printed) = (said.contains("standard output: "), printed());
+    assert!(told && printed <= all && printed >= 30_000, "{printed} of {all}: {said}");
+    is_clean(dir.path());
+}
+
+#[test]
+fn what_follows_a_recording_is_refused_and_messages_are_kept_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let stream = dir.path().join("stream");
+    let recording = record_to(&stream, dir.path(), &[&caller], &[]);
+    caller.call(1000);
+    recording.finish().expect(0);
+    let bytes = fs::read(&stream).unwrap();
+    let twice = [&bytes[..], &bytes].concat();
+    let printed = piped(dir.path(), &["report", "-"], &twice).expect(1).says(&["more follows the end"]);
+    assert_eq!(calls(&printed.out), 1000, "the first one is printed");
+    piped(dir.path(), &["convert", "-", "-o", "t.dat"], &twice).says(&["more follows the end"]);
+    let script = r#"exec "$0" record -o - -e sched_switch true >both 2>&1"#;
+    let mut command = program(dir.path(), "sh", ["-c", script]);
+    run(command.arg(agent_path()).env("TMPDIR", temporary(dir.path()))).expect(2);
+    assert!(fs::read_to_string(dir.path().join("both")).unwrap().contains("2>&1"));
+    is_clean(dir.path());
+}
+
+#[test]
 fn a_full_disk_ends_the_recording_and_the_stream_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let small = Tmpfs::mount("size=4m");

@@ -50,6 +50,20 @@ pub fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Lets the first SIGINT do nothing, and the second one end this process.
+pub(super) fn survive_first_interrupt() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all zeros are a valid action with an empty mask; the handler does nothing, so that it is safe
+    // whenever it runs. It does not fail for a signal that exists.
+    unsafe {
+        let action = action.assume_init_mut();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+        libc::sigaction(libc::SIGINT, action, std::ptr::null_mut());
+    }
+}
+
 /// Gives a child process, between fork and exec, the dispositions that this process was started with.
 ///
 /// Makes async-signal-safe calls only.

@@ -86,6 +86,8 @@ impl Input {
 
     /// All of it as a file. Says so if it was cut off.
     pub(super) fn into_file(self, path: &Path) -> io::Result<File> {
+        // A streamed recording has a file for each CPU and buffer.
+        super::limits::raise()?;
         let scratch = || Scratch::in_directory(&temporary());
         match self {
             Self::File(file) => Ok(file),

@@ -372,7 +372,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     // progress need not know whether the recording has begun; who asks for the end of a recording that has
     // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
-    let planned = target.as_ref().map(|_| pipe::Target::planned(&spec));
+    let mut meanwhile = target.map(pipe::Target::place).transpose()?;
+    let planned = meanwhile.as_ref().map(|meanwhile| meanwhile.planned(&spec));
     let plan = Plan::make(planned.as_ref().unwrap_or(&spec))
         .map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
@@ -386,7 +387,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         say(format!("tracer-agent: {note}"));
     }
     let Plan { mut options, followed, edges, .. } = plan;
-    let mut meanwhile = target.map(|target| target.place(&mut options)).transpose()?;
+    if let Some(meanwhile) = &meanwhile {
+        meanwhile.receive(&mut options)?;
+    }
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     if options.channels.is_empty() {
@@ -471,16 +474,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         until_second_signal(&signals, &ending, (&spool_dir, &dir), sent_from.as_deref())
     });
     let recorded = session.stop();
-    let (ended, sending) = match sending {
-        Some(sending) if sending.has_ended() => (Some(sending), None),
-        sending => (None, sending),
-    };
-    if let Some(sending) = ended {
+    if end == End::Unsent && sending.as_ref().is_some_and(pipe::Sending::is_unread) {
         for recorded in recorded {
             // Nobody is there who wants it.
             let _ = recorded.spool.remove();
         }
-        return Err(sending.why_ended());
+        return Err(pipe::unread());
     }
     maps.map(maps::Shown::end).transpose()?;
     let without_snapshot = snapshots.finish();
@@ -583,6 +582,9 @@ fn is_filtered(spec: &RecordingSpec) -> bool {
         || scope.has_traits()
 }
 
+/// How long what has ended the reader of the recording may take to come here, too.
+const TOGETHER: Duration = Duration::from_millis(100);
+
 fn wait_for_end(
     (session, (mut writing, snapshots)): (&mut Session, (Option<&mut Writing>, &mut Snapshots)),
     (mut awaited, sending): (Option<&mut Awaited>, Option<&pipe::Sending>),
@@ -633,7 +635,10 @@ fn wait_for_end(
             return Ok(End::Failure);
         }
         if sending.is_some() && ready.get(2) == Some(&true) {
-            return Ok(End::Asked);
+            // Ctrl-C ends the reader, too: who asked for the end wants what there is.
+            until.wait(&[], Some(TOGETHER))?;
+            let is_asked = until.asked().is_some_and(|asked| matches!(asked, Asked::End(_)));
+            return Ok(if is_asked { End::Asked } else { End::Unsent });
         }
         let mut rest = ready.iter().skip(2 + usize::from(sending.is_some()));
         if let Some(writing) = &mut writing {

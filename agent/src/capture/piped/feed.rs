@@ -5,8 +5,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    io::{self, Write},
-    os::unix::fs::FileExt as _,
+    fs::File,
+    io::{self, Read as _, Write},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     time::Duration,
 };
 
@@ -26,8 +27,10 @@ use crate::{
 const AGAIN: Duration = Duration::from_millis(50);
 /// Bytes of the finished file that are in memory.
 const STEP: usize = 1 << 18;
-/// The longest small file of a spool that is sent.
+/// The longest small file of a spool that is sent: of longer ones a recording that is cut off has nothing.
 const SMALL_MAX: u64 = 16 << 20;
+/// The longest description of the events.
+const MANIFEST_MAX: u64 = 64 << 20;
 
 /// Why not all of a recording was sent.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,9 @@ pub enum FeedError {
     /// The finished file cannot be read.
     #[error("cannot read the finished file: {0}")]
     Finished(#[source] io::Error),
+    /// What describes the events cannot be read.
+    #[error("what describes the events cannot be read, or has more than 64 MB")]
+    Manifest,
     /// The recording did not become a file.
     #[error("the recording has not come to its end, and what was sent of it is not complete")]
     Unfinished,
@@ -77,8 +83,8 @@ pub struct Feed<W> {
     user: BTreeSet<Vec<u8>>,
     /// Symbols that are sent when the first event is that prints them, and those events.
     kernel: (Option<Vec<u8>>, HashSet<u16>),
-    /// The small files as they were sent.
-    small: BTreeMap<Subject, Vec<u8>>,
+    /// The small files as they were sent: their inodes, lengths and times.
+    small: BTreeMap<Subject, (u64, u64, (i64, i64))>,
 }
 
 impl<W: Write> Feed<W> {
@@ -92,7 +98,7 @@ impl<W: Write> Feed<W> {
         head.reader_mut().set_corrections(Corrections::NONE);
         follower.keep_chunks();
         let mut out = FrameWriter::begin(out)?;
-        let manifest = read_small(follower.files(), "manifest").unwrap_or_default();
+        let manifest = read_small(follower.files(), "manifest", MANIFEST_MAX).ok_or(FeedError::Manifest)?;
         out.text(Subject::Manifest, &manifest)?;
         out.flush()?;
         let kernel = (None, follower.print_symbols().clone());
@@ -146,14 +152,16 @@ impl<W: Write> Feed<W> {
         ];
         for (subject, name) in files {
             // What is not there may come.
-            let Some(bytes) = read_small(self.follower.files(), name).filter(|bytes| !bytes.is_empty())
-            else {
+            let Ok(file) = self.follower.files().open_file(name) else { continue };
+            let Ok(there) = file.metadata() else { continue };
+            let state = (there.ino(), there.len(), (there.mtime(), there.mtime_nsec()));
+            if there.len() == 0 || self.small.get(&subject) == Some(&state) {
                 continue;
-            };
-            if self.small.get(&subject) != Some(&bytes) {
-                self.out.text(subject, &bytes)?;
-                self.small.insert(subject, bytes);
             }
+            if let Some(bytes) = read_at_most(file, SMALL_MAX) {
+                self.out.text(subject, &bytes)?;
+            }
+            self.small.insert(subject, state);
         }
         Ok(())
     }
@@ -250,7 +258,7 @@ impl<W: Write> Feed<W> {
         Ok(self.fed)
     }
 
-    fn send_bytes(&mut self, file: &std::fs::File, from: u64, to: u64) -> Result<(), FeedError> {
+    fn send_bytes(&mut self, file: &File, from: u64, to: u64) -> Result<(), FeedError> {
         let mut bytes = vec![0; STEP];
         let mut at = from;
         while at < to {
@@ -263,10 +271,13 @@ impl<W: Write> Feed<W> {
     }
 }
 
-/// A small file of the spool, if it is there.
-fn read_small(files: &Directory, name: &str) -> Option<Vec<u8>> {
-    let file = files.open_file(name).ok()?;
+/// A small file of the spool, if it is there and has no more than so many bytes.
+fn read_small(files: &Directory, name: &str, most: u64) -> Option<Vec<u8>> {
+    read_at_most(files.open_file(name).ok()?, most)
+}
+
+fn read_at_most(file: File, most: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(file, SMALL_MAX), &mut bytes).ok()?;
-    Some(bytes)
+    file.take(most + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= most).then_some(bytes)
 }

@@ -19,7 +19,7 @@ const HEADER: usize = 12;
 /// The longest compressed text.
 const PACKED_MAX: usize = 64 << 20;
 /// The longest text: many times that of any kernel's symbols or formats.
-const TEXT_MAX: u64 = 128 << 20;
+pub(super) const TEXT_MAX: u64 = 128 << 20;
 /// The fastest level: what texts shrink to does not depend much on it.
 const LEVEL: i32 = 1;
 
@@ -237,6 +237,22 @@ impl<R: Read> FrameReader<R> {
     /// An error at what was read last.
     pub(super) fn damaged(&self, what: impl Into<String>) -> PipedError {
         PipedError::Damaged { at: self.at, what: what.into() }
+    }
+
+    /// Whether nothing follows. To be asked behind the last frame; waits for the end of the input.
+    ///
+    /// # Errors
+    /// Something follows, or it cannot be read.
+    pub(super) fn expect_end(&mut self) -> Result<(), PipedError> {
+        let before = self.at;
+        match self.fill(&mut [0]) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let what = "more follows the end of the recording: one is read at a time".to_owned();
+                Err(PipedError::Damaged { at: before, what })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The next frame; `None` where the input ends, be it in the middle of one.

@@ -28,6 +28,12 @@ impl Place {
         Self::create(&Directory::open(parent)?)
     }
 
+    /// Whether there is something of this name in it.
+    pub fn has(&self, name: &str) -> bool {
+        // What cannot be looked at may be there.
+        !matches!(self.dir.look(OsStr::new(name)), Ok(None))
+    }
+
     pub(super) fn create(parent: &Directory) -> io::Result<Self> {
         let mut number = 0;
         loop {
@@ -51,6 +57,14 @@ impl Place {
     /// # Errors
     /// Something cannot be removed.
     pub fn remove(self) -> io::Result<()> {
+        self.clear()
+    }
+
+    /// The same, by a reference.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn clear(&self) -> io::Result<()> {
         self.parent.remove_tree(&self.name, &self.dir)
     }
 }

@@ -10,7 +10,7 @@ use agent_ebpf::PAGE_SIZE;
 
 use super::{
     PipedError,
-    frame::{Frame, FrameReader, Subject, Totals},
+    frame::{Frame, FrameReader, Subject, TEXT_MAX, Totals},
 };
 use crate::{
     capture::{
@@ -57,6 +57,9 @@ pub struct PipedRecording<R> {
     names: BTreeMap<u32, Vec<u8>>,
     symbols: NewSymbols,
     user: Vec<u8>,
+    has_new_user: bool,
+    /// Whether what only the finished file has has come, behind all data.
+    is_behind: bool,
     step: Step,
     merge: Merge,
 }
@@ -120,7 +123,8 @@ impl<R: Read> PipedRecording<R> {
         };
         let (names, symbols) = (BTreeMap::new(), NewSymbols::default());
         let (user, wanted, step) = (Vec::new(), (None, None), Step::GoesOn);
-        Ok(Self { frames, manifest, wanted, names, symbols, user, step, merge })
+        let (has_new_user, is_behind) = (false, false);
+        Ok(Self { frames, manifest, wanted, names, symbols, user, has_new_user, is_behind, step, merge })
     }
 
     /// The events of the recording, in a trace file without data that is in memory.
@@ -184,6 +188,10 @@ impl<R: Read> PipedRecording<R> {
                 }
             }
             Some(Frame::Time(time)) => self.merge.floor = self.merge.floor.max(time),
+            Some(Frame::Data { .. }) if self.is_behind => {
+                self.end(Step::CutOff);
+                return Err(self.frames.damaged("data behind the last of them"));
+            }
             Some(Frame::Data { stream, time, chunk }) => {
                 self.merge.floor = self.merge.floor.max(time);
                 if let Some(buffer) = wanted_buffer(&self.manifest, &self.wanted, stream)
@@ -193,30 +201,45 @@ impl<R: Read> PipedRecording<R> {
                     return Err(self.frames.damaged(what));
                 }
             }
-            Some(Frame::Text(subject, text)) => self.take_text(subject, text),
+            Some(Frame::Text(subject, text)) => {
+                if let Err(what) = self.take_text(subject, text) {
+                    self.end(Step::CutOff);
+                    return Err(self.frames.damaged(what));
+                }
+            }
             // What only the finished file has: no record follows.
-            Some(Frame::Bytes(_) | Frame::DataOf { .. }) => self.merge.floor = u64::MAX,
+            Some(Frame::Bytes(_) | Frame::DataOf { .. }) => {
+                self.is_behind = true;
+                self.merge.floor = u64::MAX;
+            }
         }
         Ok(self.step)
     }
 
-    fn take_text(&mut self, subject: Subject, text: Vec<u8>) {
+    fn take_text(&mut self, subject: Subject, text: Vec<u8>) -> Result<(), &'static str> {
         match subject {
             Subject::Kernel => self.symbols.kernel = Some(text),
             Subject::User => {
                 self.user = text;
-                self.symbols.user = Some(self.user.clone());
+                self.has_new_user = true;
             }
             Subject::MoreUser => {
-                if !self.user.is_empty() && !self.user.ends_with(b"\n") {
-                    self.user.push(b'\n');
-                }
-                self.user.extend(text);
-                self.symbols.user = Some(self.user.clone());
+                append_lines(&mut self.user, &text)?;
+                self.has_new_user = true;
             }
+            Subject::Manifest => return Err("what describes the events comes twice"),
             // The file that is made of all frames has them.
-            Subject::Manifest | Subject::State | Subject::Counts | Subject::Pauses => {}
+            Subject::State | Subject::Counts | Subject::Pauses => {}
         }
+        Ok(())
+    }
+
+    /// Whether nothing follows the recording that has [ended](Step::Ended); waits for the end of the input.
+    ///
+    /// # Errors
+    /// Something follows, or it cannot be read.
+    pub fn expect_end(&mut self) -> Result<(), PipedError> {
+        self.frames.expect_end()
     }
 
     fn end(&mut self, step: Step) {
@@ -232,6 +255,9 @@ impl<R: Read> PipedRecording<R> {
 
     /// Symbols that became known.
     pub fn take_symbols(&mut self) -> NewSymbols {
+        if std::mem::take(&mut self.has_new_user) {
+            self.symbols.user = Some(self.user.clone());
+        }
         std::mem::take(&mut self.symbols)
     }
 
@@ -239,6 +265,18 @@ impl<R: Read> PipedRecording<R> {
     pub fn records<'a>(&'a mut self, clock: &'a Clock) -> PipedRecords<'a> {
         PipedRecords { merge: &mut self.merge, clock, clocks: HashMap::new() }
     }
+}
+
+/// Puts lines behind others, of which there are as many bytes as a text has at most.
+pub(super) fn append_lines(lines: &mut Vec<u8>, more: &[u8]) -> Result<(), &'static str> {
+    if (lines.len() + more.len()) as u64 >= TEXT_MAX {
+        return Err("more text than there can be");
+    }
+    if !lines.is_empty() && !lines.ends_with(b"\n") {
+        lines.push(b'\n');
+    }
+    lines.extend(more);
+    Ok(())
 }
 
 /// The buffer in the trace file that the data of a stream are in; `None` if nobody wants them.
@@ -299,7 +337,7 @@ impl Merge {
                 (packed, number(4))
             }
         };
-        if len > CHUNK_MAX || !len.is_multiple_of(PAGE_SIZE) {
+        if len == 0 || len > CHUNK_MAX || !len.is_multiple_of(PAGE_SIZE) {
             return Err("a chunk of another length than that of pages");
         }
         let mut pages = Vec::new();

@@ -10,6 +10,7 @@ use std::{
 use super::{
     PipedError, Place,
     frame::{Frame, FrameReader, Subject, Totals},
+    records::append_lines,
 };
 use crate::{
     capture::{Spool, StreamId, counts, pauses, recover, spool::segment_name, state, symbols},
@@ -121,7 +122,7 @@ pub fn whole(input: impl Read, scratch: Scratch, stop: &dyn Fn() -> bool) -> Res
     while let Some(frame) = frames.next()? {
         if let Frame::End(totals) = frame {
             return match parts.finish(totals) {
-                Ok(file) => Ok(Whole { file, is_cut_off: false }),
+                Ok(file) => frames.expect_end().map(|()| Whole { file, is_cut_off: false }),
                 Err(Wrong::Damaged(what)) => Err(frames.damaged(what)),
                 Err(Wrong::Failed(error)) => Err(error),
             };
@@ -170,13 +171,15 @@ impl Parts {
     fn add(&mut self, frame: Frame<'_>) -> Result<(), Wrong> {
         match frame {
             Frame::Text(Subject::MoreUser, text) => {
+                self.scratch.take(text.len() as u64)?;
                 let user = self.texts.entry(Subject::User).or_default();
-                if !user.is_empty() && !user.ends_with(b"\n") {
-                    user.push(b'\n');
-                }
-                user.extend(text);
+                append_lines(user, &text).map_err(Wrong::Damaged)?;
+            }
+            Frame::Text(Subject::Manifest, _) if self.texts.contains_key(&Subject::Manifest) => {
+                return Err(Wrong::Damaged("what describes the events comes twice"));
             }
             Frame::Text(subject, text) => {
+                self.scratch.take(text.len() as u64)?;
                 self.texts.insert(subject, text);
             }
             Frame::Names(entries) => {

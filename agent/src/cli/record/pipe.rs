@@ -5,15 +5,20 @@
 
 use std::{
     fs::File,
-    io::{self, BufWriter, IsTerminal as _, PipeReader, PipeWriter},
-    os::fd::{AsFd as _, BorrowedFd},
-    path::Path,
+    io::{self, BufWriter, IsTerminal as _, PipeReader, PipeWriter, Write},
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::JoinHandle,
     time::Duration,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{FileType, fstat},
     process::nice,
     stdio::dup2_stdout,
 };
@@ -31,6 +36,8 @@ use crate::{
 
 /// What the recording becomes first.
 const FILE: &str = "trace.dat";
+/// Its spool.
+const SPOOL: &str = "trace.dat.spool";
 /// How much less urgent sending is than the recording and the rest of the machine.
 const NICE: i32 = 10;
 /// Bytes of frames that are written at a time.
@@ -43,7 +50,7 @@ pub(super) struct Target(File);
 /// not sent.
 pub(super) struct Meanwhile {
     out: File,
-    place: Option<Place>,
+    place: Place,
     is_kept: bool,
 }
 
@@ -54,6 +61,8 @@ pub(super) struct Sending {
     go_on: PipeWriter,
     /// Closed by its end.
     ended: PipeReader,
+    /// Whether it has ended because its reader has gone.
+    is_unread: Arc<AtomicBool>,
 }
 
 /// Whether this is what the recording goes to.
@@ -65,6 +74,10 @@ pub(super) fn is_wanted(spec: &RecordingSpec) -> bool {
 fn check(spec: &RecordingSpec, is_live: bool) -> Result<(), CliError> {
     let any = |is: fn(&crate::spec::ChannelSpec) -> bool| spec.channels.iter().any(is);
     let refused = [
+        (
+            is_same(&io::stdout(), &io::stderr()),
+            "messages would be in the recording, as standard error goes there, too (2>&1)",
+        ),
         (io::stdout().is_terminal(), "it is a terminal; send it into a pipe or a file, or use -o FILE"),
         (!spec.maps.is_empty(), "--count and --time print their tables there"),
         (is_live, "--live prints its answers there"),
@@ -77,6 +90,15 @@ fn check(spec: &RecordingSpec, is_live: bool) -> Result<(), CliError> {
         }
         None => Ok(()),
     }
+}
+
+/// Whether two descriptors are of one file or pipe; a terminal is refused for what it is, and what is thrown
+/// away is not mixed.
+fn is_same(one: &impl AsFd, other: &impl AsFd) -> bool {
+    let [one, other] = [fstat(one), fstat(other)];
+    let (Ok(one), Ok(other)) = (one, other) else { return false };
+    let kind = FileType::from_raw_mode(one.st_mode);
+    kind != FileType::CharacterDevice && (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
 impl Target {
@@ -93,32 +115,42 @@ impl Target {
         Ok(Some(Self(out)))
     }
 
-    /// What is specified, to a file: there is none of the name of standard output.
-    pub(super) fn planned(spec: &RecordingSpec) -> RecordingSpec {
-        let mut planned = spec.clone();
-        planned.file.path = input::temporary().join(FILE);
-        planned
-    }
-
-    /// Has the recording go to a file in a directory of its own.
-    pub(super) fn place(self, options: &mut CaptureOptions) -> Result<Meanwhile, CliError> {
+    /// Makes a directory of the recording's own, in which it is a file meanwhile.
+    pub(super) fn place(self) -> Result<Meanwhile, CliError> {
         let Self(out) = self;
         let parent = input::temporary();
-        let failed = |error: &dyn std::fmt::Display| {
-            CliError::Output(format!(
-                "-o - keeps the recording in {} meanwhile: {error}; TMPDIR names another directory",
-                parent.display()
-            ))
-        };
-        let place = Place::create_in(&parent).map_err(|error| failed(&error))?;
-        let output = Output::in_directory(place.dir().clone(), FILE.into());
-        let meanwhile = Meanwhile { out, place: Some(place), is_kept: false };
-        options.destination = Destination::File(output.map_err(|error| failed(&error))?);
-        Ok(meanwhile)
+        let place = Place::create_in(&parent).map_err(|error| no_place(&parent, &error))?;
+        Ok(Meanwhile { out, place, is_kept: false })
     }
 }
 
+fn no_place(parent: &Path, error: &dyn std::fmt::Display) -> CliError {
+    CliError::Output(format!(
+        "-o - keeps the recording in {} meanwhile: {error}; TMPDIR names another directory",
+        parent.display()
+    ))
+}
+
 impl Meanwhile {
+    /// What is specified, to the file: there is none of the name of standard output.
+    pub(super) fn planned(&self, spec: &RecordingSpec) -> RecordingSpec {
+        let mut planned = spec.clone();
+        planned.file.path = self.file();
+        planned
+    }
+
+    /// Has the recording go to the file.
+    pub(super) fn receive(&self, options: &mut CaptureOptions) -> Result<(), CliError> {
+        let dir = self.place.dir();
+        let output = Output::in_directory(dir.clone(), FILE.into());
+        options.destination = Destination::File(output.map_err(|error| no_place(dir.path(), &error))?);
+        Ok(())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.place.dir().join(FILE)
+    }
+
     /// Begins to send. To be called before the recording begins, so that it cannot be over before.
     pub(super) fn send(&self, session: &Session) -> Result<Sending, CliError> {
         let failed = |error: FeedError| CliError::Failed(format!("-o -: {error}"));
@@ -127,16 +159,21 @@ impl Meanwhile {
         let follower = follower.ok_or_else(|| failed(FeedError::Unfinished))?;
         let pipes = io::pipe().and_then(|stop| Ok((stop, io::pipe()?)));
         let ((stop, go_on), (ended, end)) = pipes.map_err(CliError::system("create a pipe"))?;
+        let is_unread = Arc::<AtomicBool>::default();
+        let unread = Arc::clone(&is_unread);
         let send = move || {
             // Linux has it for each thread. Without it sending is only more in the way.
             let _ = nice(NICE);
             let _closed_at_the_end = end;
             let wait = |time| wait(time, &stop, &out);
-            Feed::begin(follower, BufWriter::with_capacity(BUFFER, &out)).and_then(|feed| feed.run(wait))
+            let patient = BufWriter::with_capacity(BUFFER, Patient(&out));
+            let sent = Feed::begin(follower, patient).and_then(|feed| feed.run(wait));
+            unread.store(sent.as_ref().is_err_and(FeedError::is_closed), Ordering::Release);
+            sent
         };
         let thread = std::thread::Builder::new().name("pipe".to_owned()).spawn(send);
         let thread = thread.map_err(CliError::system("start a thread"))?;
-        Ok(Sending { thread, go_on, ended })
+        Ok(Sending { thread, go_on, ended, is_unread })
     }
 
     /// Waits until all of the recording is sent, which has become a file if `is_finished`.
@@ -145,36 +182,66 @@ impl Meanwhile {
             Ok(_) => Ok(()),
             // Its own message says so.
             Err(FeedError::Unfinished) if !is_finished => Ok(()),
-            Err(error) if error.is_closed() => Err(closed()),
-            Err(error) if is_finished => {
-                self.is_kept = true;
-                let file = self.place.as_ref().map(|place| place.dir().join(FILE)).unwrap_or_default();
-                let text = format!("{error}; all of the recording is in {}", file.display());
-                let is_output = matches!(error, FeedError::Write(_));
-                Err(if is_output { CliError::Output(text) } else { CliError::Failed(text) })
-            }
-            Err(error) => Err(CliError::Failed(format!("-o -: {error}"))),
+            Err(error) => Err(self.not_sent(&error, is_finished)),
         }
     }
+
+    /// Keeps the file of which not all was sent, if there is one.
+    fn not_sent(&mut self, error: &FeedError, is_finished: bool) -> CliError {
+        let why = match error {
+            error if error.is_closed() => "nobody reads standard output any more".to_owned(),
+            FeedError::Write(error) => format!("cannot write to standard output: {error}"),
+            error => error.to_string(),
+        };
+        let mut text = format!("-o -: {why}; the recording has ended");
+        if is_finished {
+            self.is_kept = true;
+            text = format!("{text}, and all of it is in {}", self.file().display());
+        }
+        match error {
+            FeedError::Write(_) => CliError::Output(text),
+            _ => CliError::Failed(text),
+        }
+    }
+}
+
+/// The end of a recording that nobody reads any more, and nobody has asked to end.
+pub(super) fn unread() -> CliError {
+    CliError::Output("nobody reads standard output any more; the recording has ended".to_owned())
 }
 
 impl Drop for Meanwhile {
     fn drop(&mut self) {
-        let Some(place) = self.place.take() else { return };
-        let path = place.dir().path().to_owned();
         // Of what is still there, a message has said that it is to be recovered.
-        if self.is_kept || path.join(format!("{FILE}.spool")).exists() {
+        if self.is_kept || self.place.has(SPOOL) {
             return;
         }
-        if let Err(error) = place.remove() {
-            tell(&format!("tracer-agent: cannot remove {}: {error}", path.display()));
+        if let Err(error) = self.place.clear() {
+            tell(&format!("tracer-agent: cannot remove {}: {error}", self.place.dir().path().display()));
         }
     }
 }
 
-/// The end of a recording that nobody reads any more.
-pub(super) fn closed() -> CliError {
-    CliError::Output("nobody reads standard output any more; the recording has ended".to_owned())
+/// Writes also where whoever shares the descriptor does not want to wait (`O_NONBLOCK`).
+struct Patient<'f>(&'f File);
+
+impl Write for Patient<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut fds = [PollFd::new(self.0, PollFlags::OUT)];
+                    // An interrupted wait is a short one.
+                    let _ = poll(&mut fds, None);
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Waits so long. `false` if it is to end.
@@ -197,29 +264,20 @@ impl Sending {
         self.ended.as_fd()
     }
 
-    /// Whether it has ended already.
-    pub(super) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+    /// Whether it has ended because its reader has gone.
+    pub(super) fn is_unread(&self) -> bool {
+        self.is_unread.load(Ordering::Acquire)
     }
 
     /// Waits for its end.
     fn join(self, is_finished: bool) -> Result<Result<Fed, FeedError>, CliError> {
-        let Self { thread, go_on, ended } = self;
+        let Self { thread, go_on, ended, is_unread: _ } = self;
         if !is_finished {
             drop(go_on);
         }
         let result = thread.join();
         drop(ended);
         result.map_err(|_| CliError::Failed("the thread that sends has ended by a panic".to_owned()))
-    }
-
-    /// Why it has ended before the recording: there is no file to be made any more.
-    pub(super) fn why_ended(self) -> CliError {
-        match self.join(false) {
-            Err(error) => error,
-            Ok(Err(error)) if !error.is_closed() => CliError::Failed(format!("-o -: {error}")),
-            Ok(_) => closed(),
-        }
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) enum End {
     Asked,
     /// Recording could not go on.
     Failure,
+    /// Nobody reads what is sent, or it cannot be written.
+    Unsent,
 }
 
 /// The command while it runs.

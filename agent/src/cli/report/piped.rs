@@ -9,7 +9,7 @@ use std::{
 use clap::ArgMatches;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::{exit::ExitCode, input, tell, units::count};
+use super::super::{dispositions, exit::ExitCode, input, tell, units::count};
 use super::choose::{selection, tell_missing};
 use super::notes::{exit_code, finish};
 use super::{Args, Facts, ReportError, Settings, report, tell_backwards};
@@ -18,6 +18,8 @@ use crate::capture::piped::{PipedError, PipedRecording, Step};
 use crate::report::{Notice, Printed, TraceFile};
 use crate::terminal::SafeWriter;
 
+/// Frames that are read before what they have is printed.
+const FRAMES_AT_ONCE: u32 = 4096;
 /// Bytes of pages that are read before their events are printed, while more is there: making the printer
 /// ready costs as much as some thousand events.
 const ENOUGH: usize = 4 << 20;
@@ -36,6 +38,8 @@ pub(super) fn run<W: Write>(
 ) -> Result<ExitCode, ReportError> {
     let failed = |source| ReportError::Piped { name: input::name(path), source: Box::new(source) };
     let settings = Settings::read(args, matches)?;
+    // Ctrl-C ends a recorder in the same pipeline, whose last events are still to come.
+    dispositions::survive_first_interrupt();
     let mut recording = PipedRecording::open(stream).map_err(failed)?;
     let mut file = recording.head(&path.to_string_lossy()).map_err(failed)?;
     settings.apply(&mut file, 0..usize::MAX);
@@ -80,15 +84,18 @@ impl Printing<'_> {
 
     /// Reads a frame, and more as long as they are there.
     fn read_what_is_there(&mut self) -> Result<(), PipedError> {
-        loop {
-            if self.recording.read()? != Step::GoesOn || self.recording.waiting() >= ENOUGH {
-                return Ok(());
+        for _ in 0..FRAMES_AT_ONCE {
+            match self.recording.read()? {
+                Step::GoesOn if self.recording.waiting() < ENOUGH => {}
+                Step::Ended(_) => return self.recording.expect_end(),
+                _ => return Ok(()),
             }
             let input = self.recording.input();
             if input.buffer().is_empty() && !is_ready(input) {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// Waits for more. `false` if nobody reads the output any more.
