@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     maps::HandedMap,
@@ -157,14 +157,27 @@ fn take_sessions(
     Ok(())
 }
 
+/// How many maps follow a trigger, whatever else it is.
+#[derive(Debug, Deserialize)]
+struct MapsOfTrigger {
+    maps: Vec<IgnoredAny>,
+}
+
 /// A trigger that cannot be there says so in the log; the others are.
 fn take_trigger(registry: &Registry, parts: &mut impl Iterator<Item = Part>) -> io::Result<()> {
     let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
-    let handed: HandedTrigger = serde_json::from_slice(&document)?;
-    let maps = (0..handed.maps()).map(|_| parts.next().map(HandOver::of_part));
+    let MapsOfTrigger { maps } = serde_json::from_slice(&document)?;
+    let maps = maps.iter().map(|_| parts.next().map(HandOver::of_part));
     let maps = maps.collect::<Option<Vec<_>>>().ok_or(io::ErrorKind::UnexpectedEof)?;
-    if let Err(error) = registry.take_trigger_over(handed, maps) {
-        log(&format!("a trigger that the daemon before has handed over is left out: {}", error.message));
+    let taken = match serde_json::from_slice::<HandedTrigger>(&document) {
+        Ok(handed) => registry.take_trigger_over(handed, maps).map_err(|error| error.message),
+        Err(error) => {
+            maps.into_iter().for_each(HandOver::give_up);
+            Err(error.to_string())
+        }
+    };
+    if let Err(why) = taken {
+        log(&format!("a trigger that the daemon before has handed over is left out: {why}"));
     }
     Ok(())
 }

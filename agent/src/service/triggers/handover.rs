@@ -31,11 +31,6 @@ pub(in crate::service) struct HandedTrigger {
 }
 
 impl HandedTrigger {
-    /// How many maps go with it.
-    pub(in crate::service) fn maps(&self) -> usize {
-        self.maps.len()
-    }
-
     /// Whose it is.
     pub(in crate::service) fn uid(&self) -> u32 {
         self.trigger.uid

@@ -104,7 +104,8 @@ impl Entry {
 
     /// What another daemon goes on with.
     pub(super) fn handed(&self) -> (HandedTrigger, Vec<HandOver>) {
-        let (is_reached, trigger) = (self.state().is_reached, self.told());
+        let is_reached = self.state().is_reached;
+        let trigger = self.told();
         let (maps, counting) = self.counted.hand_over(&self.name);
         (HandedTrigger { gid: self.owner.gid, is_reached, trigger, maps }, counting)
     }
