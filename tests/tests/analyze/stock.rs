@@ -170,7 +170,7 @@ fn recorded_whole(file: &Path, args: &[String]) -> Vec<Line> {
     for _ in 0..TRIES {
         // A load finds nothing of the one before.
         let scratch = tempfile::tempdir().unwrap();
-        agent::record_all(file, &[args, &workload::command("load", scratch.path())].concat());
+        agent::record_all(file, [args, &workload::command("load", scratch.path())].concat());
         let lines = stock::lines(file);
         if stock::threads(&lines).unseen.is_empty() {
             return lines;
