@@ -51,7 +51,7 @@ use crate::{
 };
 
 /// The longest manifest that is read: many times that of a kernel's formats.
-const MANIFEST_MAX: u64 = 64 << 20;
+pub(super) const MANIFEST_MAX: u64 = 64 << 20;
 /// Most of the journal of names that is read at once.
 const NAMES_STEP: usize = 1 << 20;
 /// Linux has no thread ids above (`PID_MAX_LIMIT` of include/linux/threads.h).

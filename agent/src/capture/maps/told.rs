@@ -1,6 +1,6 @@
 //! What a map has counted, as it is told.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use super::{Entry, KeyValue, MapContents, MapOptions, Numbers};
 use crate::{
@@ -62,33 +62,19 @@ fn function_of(spec: FunctionSpec) -> MapFunction {
 
 /// The entries with their keys as they are told. Texts that differ only in what is no UTF-8 are one.
 fn told(entries: &[Entry]) -> Vec<Entry> {
-    let is_told = |part: &KeyValue| match part {
-        KeyValue::Number(_) => true,
-        KeyValue::Text(text) => std::str::from_utf8(text).is_ok(),
-    };
-    let (mut told, others): (Vec<Entry>, Vec<Entry>) =
-        entries.iter().cloned().partition(|entry| entry.key.iter().all(is_told));
     let part = |part: &KeyValue| match part {
         KeyValue::Text(text) => KeyValue::Text(String::from_utf8_lossy(text).into_owned().into_bytes()),
         number @ KeyValue::Number(_) => number.clone(),
     };
-    let mut merged: BTreeMap<Vec<KeyValue>, Entry> = BTreeMap::new();
-    let as_told = |entry: &Entry| entry.key.iter().map(part).collect::<Vec<_>>();
-    for entry in others {
-        let key = as_told(&entry);
-        // A name may have the sign for what is no UTF-8, too.
-        let same = told.iter().position(|there| there.key == key);
-        let entry = Entry { key: key.clone(), ..entry };
-        match same {
-            Some(at) => told[at].add(&entry),
-            None => match merged.entry(key) {
-                std::collections::btree_map::Entry::Occupied(mut there) => there.get_mut().add(&entry),
-                std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(entry)),
-            },
+    let mut told: HashMap<Vec<KeyValue>, Entry> = HashMap::with_capacity(entries.len());
+    for entry in entries {
+        let key: Vec<KeyValue> = entry.key.iter().map(part).collect();
+        match told.get_mut(&key) {
+            Some(there) => there.add(entry),
+            None => drop(told.insert(key.clone(), Entry { key, ..entry.clone() })),
         }
     }
-    told.extend(merged.into_values());
-    told
+    told.into_values().collect()
 }
 
 /// The entries, the largest first.

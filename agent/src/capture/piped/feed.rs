@@ -15,7 +15,7 @@ use super::frame::{FrameWriter, Subject, Totals};
 use crate::{
     capture::{
         StreamId, counts,
-        follow::{FollowError, Follower, NewSymbols, Progress},
+        follow::{FollowError, Follower, MANIFEST_MAX, NewSymbols, Progress},
         pauses,
     },
     output::Directory,
@@ -29,8 +29,6 @@ const AGAIN: Duration = Duration::from_millis(50);
 const STEP: usize = 1 << 18;
 /// The longest small file of a spool that is sent: of longer ones a recording that is cut off has nothing.
 const SMALL_MAX: u64 = 16 << 20;
-/// The longest description of the events.
-const MANIFEST_MAX: u64 = 64 << 20;
 
 /// Why not all of a recording was sent.
 #[derive(Debug, thiserror::Error)]

@@ -56,15 +56,7 @@ impl Place {
     ///
     /// # Errors
     /// Something cannot be removed.
-    pub fn remove(self) -> io::Result<()> {
-        self.clear()
-    }
-
-    /// The same, by a reference.
-    ///
-    /// # Errors
-    /// Something cannot be removed.
-    pub fn clear(&self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<()> {
         self.parent.remove_tree(&self.name, &self.dir)
     }
 }

@@ -216,7 +216,7 @@ impl Drop for Meanwhile {
         if self.is_kept || self.place.has(SPOOL) {
             return;
         }
-        if let Err(error) = self.place.clear() {
+        if let Err(error) = self.place.remove() {
             tell(&format!("tracer-agent: cannot remove {}: {error}", self.place.dir().path().display()));
         }
     }
