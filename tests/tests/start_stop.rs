@@ -7,6 +7,7 @@ use integration_tests::harness::{
     Caller, Ended, Ledger, Report, Running, agent, files, is_getppid, run, tid_of,
 };
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// What stock trace-cmd reads of a recording.
 fn read(dir: &Path) -> Report {
@@ -166,6 +167,11 @@ fn count(dir: &Path, args: &[&str], script: &str, programs: &[String; 2]) -> (En
     (ended, counts)
 }
 
+/// A directory whose programs' paths are short whatever `TMPDIR` is: the keys of a map are cut after 63 bytes.
+fn short_directory() -> TempDir {
+    tempfile::tempdir_in("/tmp").unwrap()
+}
+
 /// What the last line of JSON has for this key.
 #[track_caller]
 fn counted(ended: &Ended, key: impl Into<Value>) -> u64 {
@@ -177,7 +183,7 @@ fn counted(ended: &Ended, key: impl Into<Value>) -> u64 {
 
 #[test]
 fn counting_in_maps_begins_and_ends_with_events() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = short_directory();
     let programs = programs(dir.path());
     let [first, second] = &programs;
     let edge = |path: &str| format!("sched_process_exec: filename == \"{path}\"");
@@ -218,7 +224,7 @@ fn counting_in_maps_begins_and_ends_with_events() {
 
 #[test]
 fn other_things_end_counting_that_waits_for_events() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = short_directory();
     let programs = programs(dir.path());
     let never = "sched_process_exec: filename == \"/none\"";
     let script = format!("{}; exit 5", programs[0]);
