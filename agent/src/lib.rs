@@ -19,6 +19,7 @@
 //! | `attach` | programs in the kernel: loaded, attached, detached | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
+//! | `live` | traces as viewers read them while they are written, by LTTng's viewer protocol | no |
 //! | `handover` | what goes from one process to the next one: descriptors, and a state | yes |
 //! | `spec` | what is to be recorded, as plain data | no |
 //! | `plan` | from a specification to what a capture does on this kernel | yes |
@@ -93,6 +94,8 @@ pub mod elf;
 pub mod handover;
 #[cfg(feature = "record")]
 pub mod kernel;
+#[cfg(feature = "record")]
+pub mod live;
 #[cfg(feature = "record")]
 pub mod plan;
 #[cfg(feature = "record")]

@@ -30,6 +30,8 @@ mod lttng;
 mod metadata;
 mod owner;
 mod published;
+#[cfg(all(test, feature = "record"))]
+pub(crate) mod sample;
 mod schema;
 mod shape;
 mod stream;
