@@ -14,6 +14,7 @@ mod spec;
 mod stacks;
 mod trace;
 mod until;
+mod viewers;
 mod wanted;
 mod when;
 
@@ -38,6 +39,7 @@ use self::{
     snapshot::{SnapshotArgs, Snapshots},
     trace::TraceArgs,
     until::{End, Running, Until},
+    viewers::Viewers,
     wanted::{ScopeArgs, WantedArgs},
 };
 use super::{
@@ -364,6 +366,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
     let target = pipe::Target::take(&spec, wanted.is_some())?;
+    let mut viewers = Viewers::listen(&spec, args.live.live_bind)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -416,6 +419,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
+    if let Some(viewers) = &mut viewers {
+        viewers.offer(&session, &spec.file.path, args.quiet);
+    }
     let sending = meanwhile.as_ref().map(|meanwhile| meanwhile.send(&session)).transpose();
     let watch = (Work::Recording, || session.watch_options());
     let awaited = Awaited::attach(watch, edges, &spec.limits, args.quiet);
@@ -485,6 +491,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let without_snapshot = snapshots.finish();
     let end = (end, command, without_snapshot);
     let concluded = conclude((args, &spec), (recorded, writing, display), end);
+    if let Some(viewers) = viewers {
+        viewers.end();
+    }
     if let (Some(meanwhile), Some(sending)) = (&mut meanwhile, sending) {
         let sent = meanwhile.finish(sending, concluded.is_ok());
         return concluded.and_then(|code| sent.map(|()| code));
@@ -551,7 +560,7 @@ fn begin(
 fn shows_progress(args: &RecordArgs) -> bool {
     // It would be in the way of the answers.
     // So it would be of those that standard output is read for, on the same terminal.
-    let is_alone = args.live.live.is_none() && !super::input::is_standard(&args.output);
+    let is_alone = !live::is_shown(args) && !super::input::is_standard(&args.output);
     !args.quiet && is_alone && std::io::stderr().is_terminal()
 }
 

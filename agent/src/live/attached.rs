@@ -76,6 +76,9 @@ struct Cursor {
     at: Option<At>,
     /// Up to when the viewer knows the stream.
     until: u64,
+    /// How much earlier than known a beacon of the stream ends, in nanoseconds: no other has the same.
+    /// babeltrace2 warns of beacons of several streams that are of one time, as it can tell them by nothing else.
+    earlier: u64,
     has_hung_up: bool,
 }
 
@@ -152,7 +155,9 @@ impl Attached {
                         Seek::Beginning => of.files.front().map_or(of.packets, |file| file.first),
                         Seek::Last => of.packets,
                     };
-                    streams.insert(id, Cursor::new(number, stream, next));
+                    let mut cursor = Cursor::new(number, stream, next);
+                    cursor.earlier = streams.len() as u64;
+                    streams.insert(id, cursor);
                     known.insert(stream);
                 }
             }
@@ -205,11 +210,14 @@ impl Attached {
                     return (Next::HungUp, flags);
                 }
                 // What is new in streams that the viewer does not know may be from before that.
-                Look::Nothing { silent_until, class, .. } if silent_until > cursor.until && !streams => {
-                    cursor.until = silent_until;
-                    return (Next::Inactive(silent_until, class.into()), flags);
+                Look::Nothing { silent_until, class, .. } => {
+                    let until = silent_until.saturating_sub(cursor.earlier);
+                    if until <= cursor.until || streams {
+                        return (Next::Retry, flags);
+                    }
+                    cursor.until = until;
+                    return (Next::Inactive(until, class.into()), flags);
                 }
-                Look::Nothing { .. } => return (Next::Retry, flags),
             };
             if let Some((packet, open)) = cursor.open(&file) {
                 cursor.next += 1;
@@ -287,7 +295,7 @@ impl Drop for Attached {
 
 impl Cursor {
     fn new(trace: u64, stream: u64, next: u64) -> Self {
-        Self { trace, stream, next, at: None, until: 0, has_hung_up: false }
+        Self { trace, stream, next, at: None, until: 0, earlier: 0, has_hung_up: false }
     }
 
     /// Looks what there is, and passes over what is gone.

@@ -69,6 +69,12 @@ pub fn warning(address: SocketAddr) -> Option<String> {
     ))
 }
 
+/// What viewers are told that this machine is called.
+pub fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
 /// For fuzzing: what a viewer that sends these bytes is answered, if it is answered at all.
 ///
 /// # Panics

@@ -229,6 +229,7 @@ fn silence_is_told_once_and_not_before_new_streams() {
     let sessions = Sessions::default();
     let _offer = sessions.offer("machine", "mine", 1, sample.publication.clone());
     let stream = sample.stream();
+    sample.packet(stream, 20, 0);
     let mut viewer = Viewer::new(&sessions);
     let (_, told) = viewer.attach(1, 2);
     let id = told[1].id;
@@ -242,13 +243,15 @@ fn silence_is_told_once_and_not_before_new_streams() {
     let other = sample.stream();
     sample.packet(other, 75, 0);
     sample.silence(80);
-    assert_eq!(viewer.next(id), ([0; 7], RETRY, NEW_STREAMS));
+    assert_eq!(viewer.next(id), ([0; 7], RETRY, NEW_STREAMS), "no beacon of what it does not know");
     sample.packet(stream, 90, 0);
     assert_eq!((viewer.next(id).1, viewer.next(id).2), (OK, NEW_STREAMS));
     let (status, told) = viewer.new_streams(1);
     assert_eq!((status, told.len(), told[0].channel.as_str()), (OK, 1, "channel0_1"));
     assert_eq!(viewer.new_streams(1), (2, Vec::new()));
-    assert_eq!((viewer.next(told[0].id).1, viewer.next(told[0].id).1), (OK, INACTIVE));
+    assert_eq!((viewer.next(told[0].id).1, viewer.next(told[0].id).1), (OK, RETRY));
+    sample.silence(100);
+    assert_eq!((viewer.next(id).0[4], viewer.next(told[0].id).0[4]), (100, 99), "told apart by their times");
 }
 
 #[test]

@@ -123,7 +123,12 @@ impl Plan {
             let before = Before { earlier: formats.earlier(), ..Before::default() };
             let mut events = kernel.events_of(InChannel(number), before, channel, file, &mut notes)?;
             formats.add(InChannel(number), channel, &mut events)?;
-            planned.push(channel_options(InChannel(number), channel, events, chosen.iter().count())?);
+            planned.push(channel_options(
+                InChannel(number),
+                channel,
+                events,
+                (chosen.iter().count(), file.live_ns),
+            )?);
         }
         let facts = Facts::new(file.clock, kernel.btf.ok());
         let map = |(number, map): (usize, &MapSpec)| {
@@ -179,7 +184,7 @@ fn channel_options(
     at: InChannel,
     spec: &ChannelSpec,
     plan: EventPlan,
-    cpus: usize,
+    (cpus, live_ns): (usize, Option<u64>),
 ) -> Result<ChannelOptions, PlanError> {
     let trace_name = if spec.trace_name.is_empty() { &spec.name } else { &spec.trace_name };
     Ok(ChannelOptions {
@@ -191,7 +196,7 @@ fn channel_options(
         ring_pages: buffers::ring_pages(at, spec.ring_bytes)?,
         overwrite: spec.overwrite,
         poll_interval: spec.poll_ns.map(Duration::from_nanos),
-        switch_period: Some(Duration::from_nanos(spec.switch_ns)).filter(|period| !period.is_zero()),
+        switch_period: switch_period(spec, live_ns),
         cap: spec.keep_bytes,
         hooks: plan.hooks,
         strings: spec.strings,
@@ -208,6 +213,12 @@ fn channel_options(
     })
 }
 
+/// How late the events of a channel are stored at most: those that viewers wait for not later than these do.
+fn switch_period(spec: &ChannelSpec, live_ns: Option<u64>) -> Option<Duration> {
+    let chosen = Some(spec.switch_ns).filter(|ns| *ns != 0);
+    chosen.into_iter().chain(live_ns).min().map(Duration::from_nanos)
+}
+
 /// How it is written as a trace, if it is.
 fn trace_of(spec: &RecordingSpec) -> Option<CtfOptions> {
     let naming = match spec.file.format {
@@ -221,12 +232,12 @@ fn trace_of(spec: &RecordingSpec) -> Option<CtfOptions> {
         (channel.name.clone(), Shape { packet: packet.unwrap_or(Shape::default().packet), files })
     };
     let stored = spec.channels.iter().filter(|channel| !channel.overwrite);
-    let flush = stored.map(|channel| channel.switch_ns).filter(|ns| *ns != 0).min();
     Some(CtfOptions {
         naming,
         shapes: spec.channels.iter().map(of_channel).collect(),
-        flush: flush.map(Duration::from_nanos),
+        flush: stored.filter_map(|channel| switch_period(channel, spec.file.live_ns)).min(),
         keep: spec.rotation.map(rotation_of).and_then(|rotation| rotation.keep),
+        live: spec.file.live_ns.is_some(),
     })
 }
 

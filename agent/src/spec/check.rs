@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::{
-    ChannelSpec, KEEP_BYTES_MIN, PACKET_UNIT, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec,
+    ChannelSpec, FileSpec, KEEP_BYTES_MIN, PACKET_UNIT, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec,
     RotationSpec, RuleSpec, SWITCH_NS_MIN, ScopeSpec, TraceFormat, What, maps::MAPS_MAX,
 };
 use crate::{export::ctf::Shape, input::CpuSet};
@@ -105,6 +105,11 @@ pub(crate) mod why {
         "a channel that overwrites stores nothing before the end, so its files cannot be rotated";
     pub(crate) const NO_STREAMS: &str =
         "a trace.dat has no packets and no files of streams; file.format lttng or ctf has";
+    pub(crate) const NO_LIVE_FILE: &str =
+        "a trace.dat is no file that viewers read while it is written; file.format lttng or ctf is";
+    pub(crate) const LIVE_TOO_OFTEN: &str = "packets would be written without a pause; use 1 ms or more";
+    pub(crate) const NO_LIVE_OVERWRITE: &str =
+        "a channel that overwrites stores nothing before the end, so that viewers would have nothing to read";
     pub(crate) const NO_FILE: &str = "no file would be kept; use 1 or more";
     pub(crate) const NO_PIPE_OF_TRACE: &str =
         "a trace is a directory and cannot be written to a pipe; give its path";
@@ -199,6 +204,7 @@ impl RecordingSpec {
         if let Some(rotation) = &self.rotation {
             check_rotation(rotation, &self.channels)?;
         }
+        check_live(&self.file, &self.channels)?;
         if self.file.path.as_os_str() == "-" {
             let why = match self.file.format {
                 TraceFormat::Dat if self.rotation.is_none() => return Ok(()),
@@ -208,6 +214,23 @@ impl RecordingSpec {
             return problem(Field::File("path"), why);
         }
         Ok(())
+    }
+}
+
+/// Whether others can read it while it is written.
+fn check_live(file: &FileSpec, channels: &[ChannelSpec]) -> Result<(), Problem> {
+    let Some(live_ns) = file.live_ns else { return Ok(()) };
+    if file.format == TraceFormat::Dat {
+        return Err(Problem { at: Field::File("live_ns"), why: why::NO_LIVE_FILE });
+    }
+    if live_ns < SWITCH_NS_MIN {
+        return Err(Problem { at: Field::File("live_ns"), why: why::LIVE_TOO_OFTEN });
+    }
+    match channels.iter().position(|channel| channel.overwrite) {
+        Some(channel) => {
+            Err(Problem { at: Field::OfChannel { channel, name: "overwrite" }, why: why::NO_LIVE_OVERWRITE })
+        }
+        None => Ok(()),
     }
 }
 

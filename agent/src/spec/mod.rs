@@ -522,6 +522,10 @@ pub struct FileSpec {
     /// What is written.
     #[serde(skip_serializing_if = "is_default")]
     pub format: TraceFormat,
+    /// Of a trace that others read in the order of time while it is written, nanoseconds that an event waits
+    /// at most for its packet to be complete; `None` if nobody does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_ns: Option<u64>,
     /// `none`, `zstd` or `zstd:LEVEL`.
     #[serde(with = "text")]
     pub compression: Compression,
@@ -543,6 +547,7 @@ impl Default for FileSpec {
         Self {
             path: PathBuf::from("trace.dat"),
             format: TraceFormat::default(),
+            live_ns: None,
             compression: Compression::default(),
             clock: TraceClock::default(),
             date: false,

@@ -123,18 +123,20 @@ impl Followed {
         self.follower.pauses().last().is_some_and(|pause| pause.to_ns.is_none())
     }
 
-    /// Writes the records that are known by now. `meanwhile` is called now and then, and at the end; if it
-    /// gives `false`, no more are written for now.
+    /// Writes the records that are known by now. `meanwhile` is called now and then, and at the end, with the
+    /// time from before which nothing more is written; if it gives `false`, no more are written for now.
     pub(super) fn write(
         &mut self,
         writer: &mut Parts,
-        meanwhile: &mut dyn FnMut(&mut Parts) -> Result<bool, ExportError>,
+        meanwhile: &mut dyn FnMut(&mut Parts, u64) -> Result<bool, ExportError>,
     ) -> Result<(), FinishError> {
         let Self { follower, head: Some(described), .. } = self else { return Ok(()) };
         writer.know_pauses(follower.pauses());
         let streams: Vec<_> = follower.streams().collect();
         writer.open(&streams)?;
         let clock: &Clock = described.clock();
+        let looked_until = follower.looked_until();
+        let mut reached;
         loop {
             let mut records = follower.records(clock);
             let mut count = 0;
@@ -145,7 +147,7 @@ impl Followed {
                             break Some((record.buffer, record.cpu, record.timestamp, record.data.to_vec()));
                         }
                         count += 1;
-                        if count % STEP == 0 && !meanwhile(writer)? {
+                        if count % STEP == 0 && !meanwhile(writer, record.timestamp)? {
                             return Ok(());
                         }
                     }
@@ -153,6 +155,7 @@ impl Followed {
                     Err(_) => writer.leave_out_damaged(1),
                 }
             };
+            reached = records.reached().min(looked_until);
             let Some((buffer, cpu, timestamp, data)) = unknown else { break };
             // Its event may have been added to the recording meanwhile.
             if follower.read_again()? {
@@ -164,7 +167,7 @@ impl Followed {
                 writer.leave_out(1);
             }
         }
-        meanwhile(writer)?;
+        meanwhile(writer, reached)?;
         Ok(())
     }
 

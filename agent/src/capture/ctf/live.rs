@@ -24,6 +24,8 @@ use crate::{
 
 /// How often it is looked for new events.
 const LOOK: Duration = Duration::from_millis(200);
+/// The same where somebody wants to see them sooner.
+const LOOK_SOON: Duration = Duration::from_millis(10);
 
 /// The trace of a recording.
 #[derive(Debug)]
@@ -92,7 +94,8 @@ impl LiveTrace {
 
     /// How long nothing is to be done, if something is to be done at all.
     pub(in crate::capture) fn patience(&self) -> Option<Duration> {
-        (self.given_up.is_none() && self.followed.is_some()).then_some(LOOK)
+        let look = self.output.options.flush.map_or(LOOK, |every| LOOK.min(every.max(LOOK_SOON)));
+        (self.given_up.is_none() && self.followed.is_some()).then_some(look)
     }
 
     /// Writes what there is by now; with `all`, without waiting for anything, and so that it can be read.
@@ -240,10 +243,14 @@ impl LiveTrace {
         }
         followed.put_states(writer)?;
         let (every, flushed, output) = (self.output.options.flush, &mut self.flushed, &self.output);
-        followed.write(writer, &mut |writer| {
+        followed.write(writer, &mut |writer, known_until| {
             if every.is_some_and(|every| flushed.elapsed() >= every) {
                 *flushed = Instant::now();
-                writer.flush()?;
+                if output.options.live {
+                    writer.tell_silence(known_until)?;
+                } else {
+                    writer.flush()?;
+                }
             }
             let must_wait = output.is_held() || output.publication.is_full();
             Ok(patience == Patience::Over || !must_wait)
@@ -261,5 +268,5 @@ fn write_in_memory(spool: &Spool, buffers: HashSet<String>, writer: &mut Parts) 
     let mut rest = Followed::new(Follower::of_spool(spool)?);
     rest.follower.select_buffers(buffers);
     rest.look(Patience::Over)?;
-    rest.write(writer, &mut |_| Ok(true))
+    rest.write(writer, &mut |_, _| Ok(true))
 }

@@ -58,6 +58,9 @@ pub struct CtfOptions {
     pub flush: Option<Duration>,
     /// How many closed chunks are kept: the newest ones. `None` for all.
     pub keep: Option<usize>,
+    /// Whether others read it in the order of time while it is written: then streams tell, whenever packets
+    /// are written before they are full, up to when they have no event.
+    pub live: bool,
 }
 
 /// The directory of a trace, as LTTng's of a session, and what goes there.

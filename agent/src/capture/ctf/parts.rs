@@ -41,6 +41,11 @@ pub(super) struct Parts {
     /// What is added to the recording's clock for wall time.
     realtime_offset: i64,
     pauses: Vec<Pause>,
+    /// Up to when others may have read all there is, by the recording's clock, if they read it in the order
+    /// of time.
+    told_until: Option<u64>,
+    /// How many streams they were told of.
+    streams_told: usize,
     /// Records in traces that are gone.
     written_before: u64,
     not_carried: NotCarried,
@@ -118,6 +123,8 @@ impl Parts {
             newest: None,
             realtime_offset: manifest.realtime_offset,
             pauses: Vec::new(),
+            told_until: output.options.live.then_some(0),
+            streams_told: 0,
             written_before: 0,
             not_carried: NotCarried::default(),
         };
@@ -191,12 +198,19 @@ impl Parts {
         streams: &[(usize, u32)],
         head: &TraceFile,
     ) -> Result<Taken, ExportError> {
+        if let Some(until) = &mut self.told_until {
+            *until = (*until).max(record.timestamp);
+        }
         let newest = self.newest.take();
         let found = self.find(record.buffer, streams, newest.as_ref().unwrap_or(head));
         self.newest = newest;
         found?;
+        let until = self.told_until;
         match self.writer_of(record.buffer) {
-            Some(writer) => writer.record(record),
+            Some(writer) => {
+                writer.begin_streams_at(until.unwrap_or(0));
+                writer.record(record)
+            }
             None => Ok(Taken::Unknown),
         }
     }
@@ -229,6 +243,7 @@ impl Parts {
                 let begin = (head, self.begin_ns);
                 let mut writer = TraceWriter::of_programs((*naming, shapes.clone()), begin, chunk, &whose)?;
                 writer.know_pauses(&self.pauses);
+                writer.begin_streams_at(self.told_until.unwrap_or(0));
                 free.insert(writer)
             }
         };
@@ -239,8 +254,10 @@ impl Parts {
 
     /// Creates the files of streams that are recorded, of which it is known whose they are.
     pub(super) fn open(&mut self, streams: &[(usize, u32)]) -> Result<(), ExportError> {
+        let until = self.told_until.unwrap_or(0);
         for &(buffer, cpu) in streams {
             if let Some(writer) = self.writer_of(buffer) {
+                writer.begin_streams_at(until);
                 writer.open([(buffer, cpu)])?;
             }
         }
@@ -265,11 +282,15 @@ impl Parts {
     }
 
     pub(super) fn put_late_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        let until = self.told_until.unwrap_or(0);
+        self.all().for_each(|writer| writer.begin_streams_at(until));
         self.all().try_for_each(|writer| writer.put_late_state(head))
     }
 
     /// Writes a state of later than the begin of the chunk.
     pub(super) fn put_later_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
+        let until = self.told_until.unwrap_or(0);
+        self.all().for_each(|writer| writer.begin_streams_at(until));
         self.all().try_for_each(|writer| writer.put_later_state(state))
     }
 
@@ -284,6 +305,17 @@ impl Parts {
 
     pub(super) fn flush(&mut self) -> Result<(), ExportError> {
         self.all().try_for_each(TraceWriter::flush)
+    }
+
+    /// The same, and tells those who read in the order of time that nothing from before this time comes any
+    /// more. Where there are new streams, all others have a packet: without one nobody asks for them.
+    pub(super) fn tell_silence(&mut self, until: u64) -> Result<(), ExportError> {
+        let until = until.max(self.told_until.unwrap_or(0));
+        self.told_until = Some(until);
+        let streams = self.all().map(|writer| writer.stream_count()).sum();
+        let told = std::mem::replace(&mut self.streams_told, streams);
+        let marked = told != 0 && told != streams;
+        self.all().try_for_each(|writer| writer.tell_silence(until, marked))
     }
 
     /// Ends the chunk, as [`TraceWriter::end_chunk`]. `head` describes the events; `closed` knows whose the
@@ -428,7 +460,13 @@ mod tests {
         let manifest = manifest(of);
         let bytes = follow::head::bytes(&manifest, None).unwrap();
         let head: TraceFile = Reader::open(Box::new(bytes) as Box<dyn Source>).unwrap();
-        let options = CtfOptions { naming: Ctf::Lttng, shapes: Shapes::default(), flush: None, keep: None };
+        let options = CtfOptions {
+            naming: Ctf::Lttng,
+            shapes: Shapes::default(),
+            flush: None,
+            keep: None,
+            live: false,
+        };
         let dir_of = |name: &str| {
             std::fs::create_dir_all(dir.join(name)).unwrap();
             Directory::open(&dir.join(name)).unwrap()

@@ -95,7 +95,7 @@ fn write(
     let mut writer = Parts::create(output, output.options.shapes.in_one_file(), (head, known), place)?;
     let channels = known.channels.clone();
     followed.put_states(&mut writer)?;
-    followed.write(&mut writer, &mut |_| Ok(true))?;
+    followed.write(&mut writer, &mut |_, _| Ok(true))?;
     let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
     let counted = ledger(manifest, &Stats { channels, ..stats.clone() });
     followed.end(&mut writer, &Closed { end, ledger: &counted, manifest })?;

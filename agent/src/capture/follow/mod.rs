@@ -439,6 +439,12 @@ impl Follower {
         self.merged.records(clock, until, waits.then_some(&self.print_symbols), goes_on)
     }
 
+    /// When it was looked at last, by the clock of the recording: of later records some may be there, and of
+    /// earlier ones none is missing in a pause.
+    pub(super) fn looked_until(&self) -> u64 {
+        self.pauses_until
+    }
+
     /// Whether there are more records now, which wait for symbols that can be taken.
     pub fn has_new_symbols(&self) -> bool {
         self.merged.has_new_frames()

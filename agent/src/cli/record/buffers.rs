@@ -121,7 +121,7 @@ fn strings(args: &RecordArgs) -> StringLimit {
 
 /// The switch timer unless the user says it.
 fn usual_switch_ns(args: &RecordArgs, poll_ns: Option<u64>) -> u64 {
-    let usual = if args.live.live.is_some() { live::SWITCH_NS } else { SWITCH_NS };
+    let usual = if live::is_shown(args) { live::SWITCH_NS } else { SWITCH_NS };
     // Who wants to be woken less than once a second by full pages is not woken by others either.
     usual.max(poll_ns.unwrap_or_default())
 }

@@ -1,10 +1,12 @@
-//! `record --live`: the answers of an analysis while its events are recorded.
+//! `record --live`: the answers of an analysis while its events are recorded. Without an analysis, others read
+//! what is recorded (`viewers`).
 //!
 //! They are made of what the recording has stored, as `analyze --live` makes them, by a thread of their own
 //! that nobody waits for while the recording goes on.
 
 use std::{
     io::{self, PipeWriter},
+    net::SocketAddr,
     os::fd::AsFd as _,
     path::Path,
     sync::mpsc::{Receiver, channel},
@@ -24,10 +26,12 @@ use super::{
         tell,
     },
     OUTPUT, RecordArgs,
+    trace::Format,
 };
 use crate::{
     analysis::answers::{Scope, Topic},
-    spec::{RecordingSpec, TraceFormat},
+    live::parse_bind,
+    spec::RecordingSpec,
 };
 
 /// How much later events are stored at most, unless the user says it: the answers come that much later.
@@ -46,7 +50,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Args, Debug)]
 pub struct LiveArgs {
     /// With --for NAME, print each second, or TIME, what `analyze NAME --live` prints, on a terminal in
-    /// place. What the command prints should go elsewhere
+    /// place. What the command prints should go elsewhere. Without it, or with --format lttng or ctf, let
+    /// viewers read the trace while it is written, events at most so late: prints how babeltrace2 does it.
+    /// The trace is that of --format lttng where nothing else is said
     #[arg(
         long,
         value_name = "TIME",
@@ -54,26 +60,45 @@ pub struct LiveArgs {
         require_equals = true,
         default_missing_value = "1s",
         value_parser = interval,
-        requires = "topics",
         help_heading = OUTPUT
     )]
     pub live: Option<u64>,
+
+    /// Where viewers of --live connect to [default: 127.0.0.1:5344, or another port if that is taken].
+    /// Whoever can connect can read: without another address, users of this machine
+    #[arg(
+        long,
+        value_name = "ADDR[:PORT]",
+        value_parser = parse_bind,
+        help_heading = OUTPUT
+    )]
+    pub live_bind: Option<SocketAddr>,
+}
+
+/// Whether answers are shown, and not viewers served.
+pub(super) fn is_shown(args: &RecordArgs) -> bool {
+    args.live.live.is_some() && !args.topics.is_empty() && args.trace.format == Format::Dat
+}
+
+/// How late viewers read events at most, if there are viewers.
+pub(super) fn of_viewers(args: &RecordArgs) -> Option<u64> {
+    args.live.live.filter(|_| !is_shown(args))
 }
 
 /// The analysis to show, if one is to be shown, and the length of its intervals.
 pub(super) fn wanted(args: &RecordArgs, spec: &RecordingSpec) -> Result<Option<(Topic, u64)>, CliError> {
-    let Some(interval) = args.live.live else { return Ok(None) };
+    if spec.file.live_ns.is_none() && args.live.live_bind.is_some() {
+        return Err(CliError::usage("--live-bind is for viewers of --live"));
+    }
+    let Some(interval) = args.live.live.filter(|_| is_shown(args)) else { return Ok(None) };
     let &[topic] = args.topics.as_slice() else {
-        return Err(CliError::usage("--live shows one analysis; use one --for NAME with it"));
+        return Err(CliError::usage(
+            "--live shows one analysis; use one --for NAME with it, or --format lttng to let viewers read",
+        ));
     };
     if spec.rotation.is_some() {
         return Err(CliError::usage(
             "--live shows a recording of one file; --rotate-size and --rotate-time make several",
-        ));
-    }
-    if spec.file.format != TraceFormat::Dat {
-        return Err(CliError::usage(
-            "--live shows a recording that becomes a trace.dat; leave --format away",
         ));
     }
     if spec.channels.iter().any(|channel| channel.overwrite) {

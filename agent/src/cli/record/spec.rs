@@ -13,7 +13,7 @@ use super::{
     super::{CliError, substitutes},
     RecordArgs,
     buffers::channels,
-    rotation,
+    live, rotation,
     trace::{self, Format},
     wanted::{indices, start_of_buffer},
     when::When,
@@ -28,8 +28,18 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 9] =
-    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration", "interval", "json"];
+const BESIDE_SPEC: [&str; 10] = [
+    "spec",
+    "print_spec",
+    "debug_programs",
+    "quiet",
+    "command",
+    "output",
+    "duration",
+    "interval",
+    "json",
+    "live_bind",
+];
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +126,8 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         rotation: args.rotate.spec(),
         file: FileSpec {
             path: output(args, matches),
-            format: args.trace.format.into(),
+            format: format(args, matches).into(),
+            live_ns: live::of_viewers(args),
             compression: args.compression,
             clock: args.clock,
             date: args.date,
@@ -130,9 +141,19 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     Ok(spec)
 }
 
+/// What viewers read is no trace.dat.
+fn format(args: &RecordArgs, matches: &ArgMatches) -> Format {
+    match args.trace.format {
+        Format::Dat if live::of_viewers(args).is_some() && !was_given(matches, "trace_format") => {
+            Format::Lttng
+        }
+        chosen => chosen,
+    }
+}
+
 /// What needs a directory has a name of its own for it.
 fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
-    match args.trace.format {
+    match format(args, matches) {
         _ if was_given(matches, "output") => args.output.clone(),
         Format::Lttng | Format::Ctf => trace::DIRECTORY.into(),
         Format::Dat if args.rotate.spec().is_some() => rotation::DIRECTORY.into(),
@@ -223,6 +244,12 @@ fn in_options(problem: &Problem) -> CliError {
         }
         Field::OfChannel { name: "keep_bytes", .. } => {
             "-m keeps two halves of at least 64 KB for each CPU; use 128 or more"
+        }
+        Field::OfChannel { name: "overwrite", .. } if problem.why == why::NO_LIVE_OVERWRITE => {
+            "--overwrite has its events in memory until the end, so that --live has nothing to show"
+        }
+        Field::File("live_ns") => {
+            "--live shows one analysis (--for NAME), or lets viewers read a trace of --format lttng or ctf"
         }
         Field::OfChannel { name: "overwrite", .. } => {
             "--overwrite keeps the newest -b KB in memory, -m the newest KB on disk: use one of them"

@@ -110,7 +110,7 @@ impl Format for Ctf {
             else {
                 return Ok(());
             };
-            let mut stream = trace.stream(&dir, id, cpu_stream.cpu, &shapes)?;
+            let mut stream = trace.stream(&dir, (id, cpu_stream.cpu), trace.span.0, &shapes)?;
             convert::cpu_stream(recording, cpu_stream, &trace, id, &states, &mut stream, job)?;
             // As everywhere, a loss of unknown size counts as one event at least.
             let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
@@ -122,7 +122,7 @@ impl Format for Ctf {
         })?;
         match (self, trace.state_channel()) {
             (Self::Lttng, Some(id)) if !states.is_empty() => {
-                let mut stream = trace.stream(&dir, id, 0, &shapes)?;
+                let mut stream = trace.stream(&dir, (id, 0), trace.span.0, &shapes)?;
                 for state in &states {
                     stream.pass_pauses(&trace.pauses, trace.clock.shifted(state.began_ns))?;
                     let channel = &trace.channels[id];
@@ -331,8 +331,8 @@ impl Trace {
     fn stream(
         &self,
         dir: &TraceDirectory,
-        id: usize,
-        cpu: u32,
+        (id, cpu): (usize, u32),
+        begin: u64,
         shapes: &Shapes,
     ) -> Result<StreamWriter, ExportError> {
         let channel = &self.channels[id];
@@ -343,7 +343,7 @@ impl Trace {
             instance_id: cpu.into(),
             cpu,
             header: channel.header,
-            begin: self.span.0,
+            begin,
             packet: shape.packet,
             limits: shape.files,
             exact: channel.buffer != lttng::STATE_BUFFER,

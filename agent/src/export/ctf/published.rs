@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(files(&publication), (vec![(1, 2, 2), (1, 4, 1), (2, 5, 1)], vec![3, 4, 5, 6]));
         reader.needs_from(2);
         assert_eq!(files(&publication), (vec![(2, 5, 1)], vec![6]));
-        stream.tell_silence(8);
+        stream.tell_silence(8, false).unwrap();
         let streams = publication.read(|state| {
             let streams = state.traces.values().flat_map(|trace| trace.streams.values());
             streams.map(|of| (of.name.clone(), of.packets, of.silent_until)).collect::<Vec<_>>()

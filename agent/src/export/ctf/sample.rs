@@ -79,7 +79,7 @@ impl Sample {
 
     /// Nothing comes in any stream from before this time.
     pub(crate) fn silence(&mut self, until: u64) {
-        self.streams.iter().for_each(|stream| stream.tell_silence(until));
+        self.streams.iter_mut().for_each(|stream| stream.tell_silence(until, false).unwrap());
     }
 
     /// Goes on in the next chunk.

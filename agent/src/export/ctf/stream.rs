@@ -262,12 +262,23 @@ impl StreamWriter {
         self.close_packet(end)
     }
 
-    /// Tells those who read meanwhile that no event from before this time comes any more. To be called after
-    /// [`StreamWriter::flush`].
-    pub(super) fn tell_silence(&self, until: u64) {
-        if self.packet.is_empty() {
-            self.files.tell_silence(until);
+    /// Tells those who read meanwhile that no event from before this time comes any more, after what was
+    /// written, and keeps to it: what comes later is from then, whatever it says. A stream without packets
+    /// gets one without events, so that it is known from its begin on; one that is to be `marked` gets
+    /// another one in any case.
+    pub(super) fn tell_silence(&mut self, until: u64, marked: bool) -> Result<(), ExportError> {
+        self.flush()?;
+        let until = until.max(self.last);
+        if self.packets == 0 {
+            self.begin_packet(self.options.begin, self.options.begin);
+            self.close_packet(until.max(self.last))?;
+        } else if marked {
+            self.begin_packet(self.last, until);
+            self.close_packet(until)?;
         }
+        self.last = self.last.max(until);
+        self.files.tell_silence(self.last);
+        Ok(())
     }
 
     /// Time of the last event, 0 if there is none.

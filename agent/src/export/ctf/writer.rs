@@ -85,6 +85,8 @@ pub struct TraceWriter {
     written: u64,
     /// Whether it is of programs: then it has no state of the machine.
     of_programs: bool,
+    /// When streams begin that are new.
+    streams_begin: u64,
 }
 
 /// A stream, and what was known of it when its chunk began.
@@ -193,7 +195,9 @@ impl TraceWriter {
             not_carried,
             written: 0,
             of_programs,
+            streams_begin: 0,
         };
+        writer.streams_begin = writer.trace.span.0;
         writer.metadata.tell(&writer.trace)?;
         writer.put_state(head, false)?;
         Ok(writer)
@@ -331,12 +335,28 @@ impl TraceWriter {
         self.all_streams().try_for_each(|stream| stream.writer.flush())
     }
 
-    /// Tells those who read meanwhile that no event from before this time, by the recording's clock, comes any
-    /// more. To be called after [`TraceWriter::flush`].
-    pub fn tell_silence(&self, until: u64) {
+    /// Ends the packets that are being filled, and tells those who read meanwhile that no event from before
+    /// this time, by the recording's clock, comes any more. Streams that are `marked` have a packet that ends
+    /// then, also where they have no event: those who wait for packets learn what else is new.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn tell_silence(&mut self, until: u64, marked: bool) -> Result<(), ExportError> {
+        self.begin_streams_at(until);
         let until = self.trace.clock.shifted(until);
-        let streams = self.streams.iter().flatten().flatten().map(|stream| &stream.writer);
-        streams.chain(&self.state).for_each(|stream| stream.tell_silence(until));
+        let streams = self.streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
+        streams.chain(&mut self.state).try_for_each(|stream| stream.tell_silence(until, marked))
+    }
+
+    /// Lets streams that are new from now on begin at this time, by the recording's clock, instead of with the
+    /// trace: others may have read what all have until then.
+    pub fn begin_streams_at(&mut self, time: u64) {
+        self.streams_begin = self.streams_begin.max(self.trace.clock.shifted(time));
+    }
+
+    /// How many streams it has.
+    pub fn stream_count(&self) -> usize {
+        self.streams.iter().flatten().flatten().count() + usize::from(self.state.is_some())
     }
 
     /// Ends the chunk: with what the ledger of its part of the recording says of losses, and at a time by the
@@ -452,7 +472,9 @@ impl TraceWriter {
         };
         let stream = match &mut self.state {
             Some(stream) => stream,
-            None => self.state.insert(self.trace.stream(&self.dir, id, 0, &self.shapes)?),
+            None => {
+                self.state.insert(self.trace.stream(&self.dir, (id, 0), self.streams_begin, &self.shapes)?)
+            }
         };
         let Some(channel) = self.trace.channels.get(id) else { return Ok(()) };
         stream.pass_pauses(&self.trace.pauses, self.trace.clock.shifted(state.began_ns))?;
@@ -481,7 +503,7 @@ impl TraceWriter {
         }
         let stream = &mut cpus[cpu as usize];
         if stream.is_none() {
-            let writer = self.trace.stream(&self.dir, id, cpu, &self.shapes)?;
+            let writer = self.trace.stream(&self.dir, (id, cpu), self.streams_begin, &self.shapes)?;
             *stream = Some(Stream { writer, discarded_before: 0 });
         }
         Ok(())

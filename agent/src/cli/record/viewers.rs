@@ -1,0 +1,97 @@
+//! `record --live` without an analysis: the trace that is written is read by viewers meanwhile.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    time::Duration,
+};
+
+use super::super::{CliError, tell};
+use crate::{
+    capture::Session,
+    live::{self, Offer, Server},
+    spec::RecordingSpec,
+};
+
+/// How long viewers may take to read the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Those who read the trace while it is written.
+pub(super) struct Viewers {
+    server: Server,
+    timer_us: u64,
+    /// Until the recording ends.
+    offer: Option<Offer>,
+}
+
+impl Viewers {
+    /// Listens for viewers, if a recording has any: where the user says, or where they look first, or
+    /// elsewhere if another program is there.
+    pub(super) fn listen(spec: &RecordingSpec, bind: Option<SocketAddr>) -> Result<Option<Self>, CliError> {
+        let Some(live_ns) = spec.file.live_ns else { return Ok(None) };
+        let server = match (bind, Server::start(bind.unwrap_or(live::ADDRESS))) {
+            (None, Err(error)) if error.kind() == io::ErrorKind::AddrInUse => {
+                Server::start(SocketAddr::new(live::ADDRESS.ip(), 0))
+            }
+            (_, started) => started,
+        };
+        let address = bind.unwrap_or(live::ADDRESS);
+        let server = server.map_err(|error| {
+            CliError::Usage(format!("--live: cannot listen for viewers at {address}: {error}"))
+        })?;
+        Ok(Some(Self { server, timer_us: live_ns / 1000, offer: None }))
+    }
+
+    /// Lets them read a recording, and tells how.
+    pub(super) fn offer(&mut self, session: &Session, path: &Path, quiet: bool) {
+        let Some(publication) = session.publication() else { return };
+        let host = live::host_name();
+        let name = session_name(path);
+        let address = self.server.address();
+        if let Some(warning) = live::warning(address) {
+            tell(&format!("tracer-agent: {warning}"));
+        }
+        if !quiet {
+            let at = match address.ip() {
+                IpAddr::V4(ip) if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
+                ip => ip.to_string(),
+            };
+            let port =
+                if address.port() == live::PORT { String::new() } else { format!(":{}", address.port()) };
+            tell(&format!(
+                "tracer-agent: read it meanwhile with\n  \
+                 babeltrace2 --input-format=lttng-live net://{at}{port}/host/{host}/{name}"
+            ));
+        }
+        self.offer = Some(self.server.sessions().offer(&host, &name, self.timer_us, publication.clone()));
+    }
+
+    /// Lets them read the end of a recording that is written, which no one else may begin to read.
+    pub(super) fn end(mut self) {
+        drop(self.offer.take());
+        if !self.server.drain(PATIENCE) {
+            tell("tracer-agent: --live: a viewer has not read all of it; it is in the trace");
+        }
+    }
+}
+
+/// The name of a recording for viewers, who write it in addresses: that of its directory.
+fn session_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let name: String = name.chars().map(plain).take(200).collect();
+    if name.is_empty() { super::trace::DIRECTORY.to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_be_written_in_addresses() {
+        assert_eq!(session_name("/tmp/my trace/?".as_ref()), "_");
+        assert_eq!(session_name("a/b.ctf/".as_ref()), "b.ctf");
+        assert_eq!(session_name("/".as_ref()), "trace");
+    }
+}
