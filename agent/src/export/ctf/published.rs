@@ -2,8 +2,8 @@
 //! server.
 //!
 //! The writer tells what it has written, and waits for nobody but those who ask for it ([`Consumer::bound`]).
-//! Whoever reads keeps a position of its own, and reads packets and indexes from the files of the trace, which
-//! are known by their directories: their paths change when a chunk is closed.
+//! Whoever reads keeps a position of its own, and reads packets and indexes from the files of the trace,
+//! which are known by their directories: their paths change when a chunk is closed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
