@@ -188,6 +188,16 @@ impl Running {
         self.err.as_ref().is_some_and(|err| err.text().contains(text))
     }
 
+    /// What it has said on its standard error output by now.
+    pub fn said(&self) -> String {
+        self.err.as_ref().map(Collected::text).unwrap_or_default()
+    }
+
+    /// What it has written to its standard output by now.
+    pub fn written(&self) -> String {
+        self.out.as_ref().map(Collected::text).unwrap_or_default()
+    }
+
     /// Waits until it has written something to its standard output.
     #[track_caller]
     pub fn wait_until_out(&mut self, text: &str) {

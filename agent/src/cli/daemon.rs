@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Command, Stdio},
@@ -11,7 +12,7 @@ use clap::Args;
 
 use super::{CliError, exit::ExitCode, units};
 use crate::{
-    control,
+    control, live,
     service::{self, Ended},
 };
 
@@ -47,6 +48,12 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "N")]
     pub user_descriptors: Option<u64>,
 
+    /// Where viewers of live sessions connect to. The daemon listens there from the first one on. Whoever can
+    /// connect reads all of them, without encryption or a question who it is: on the default address, the
+    /// users of this machine
+    #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:5344", value_parser = live::parse_bind)]
+    pub live_bind: SocketAddr,
+
     /// Return when the daemon accepts connections, and serve on in the background
     #[arg(long)]
     pub background: bool,
@@ -60,6 +67,7 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         group: Some(args.group.clone()),
         user_memory: args.user_memory.map(|kb| kb.saturating_mul(1 << 10)),
         user_descriptors: args.user_descriptors,
+        live_bind: args.live_bind,
     };
     super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     if args.background {
@@ -89,6 +97,7 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
         .arg(&args.state)
         .arg("--group")
         .arg(&args.group);
+    command.arg("--live-bind").arg(args.live_bind.to_string());
     if let Some(kb) = args.user_memory {
         command.arg("--user-memory").arg(format!("{kb}K"));
     }

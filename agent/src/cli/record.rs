@@ -366,7 +366,6 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
     let target = pipe::Target::take(&spec, wanted.is_some())?;
-    let mut viewers = Viewers::listen(&spec, args.live.live_bind)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -380,6 +379,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let plan = Plan::make(planned.as_ref().unwrap_or(&spec))
         .map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
+    // From here on its thread takes no signal.
+    let mut viewers = Viewers::listen(&spec, args.live.live_bind)?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     let say = |text: String| {
         if !args.quiet {

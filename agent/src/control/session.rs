@@ -34,6 +34,16 @@ pub enum SessionMode {
         /// Where to (`net://host/path`), as it was given.
         url: String,
     },
+    /// Writes them to a directory, and lets viewers read them meanwhile from the daemon itself, in the format
+    /// [`Format::Lttng`]. Whoever can connect to where it listens can read them: by default, all users of
+    /// the machine.
+    Served {
+        /// The directory, absolute.
+        #[schema(value_type = String)]
+        output: PathBuf,
+        /// Microseconds that an event waits at most.
+        timer_us: u64,
+    },
     /// Sends them to a relay daemon that others read from meanwhile.
     Live {
         /// Where to, as it was given.
@@ -41,6 +51,16 @@ pub enum SessionMode {
         /// Microseconds that an event waits at most.
         timer_us: u64,
     },
+}
+
+impl SessionMode {
+    /// Microseconds that an event waits at most for those who read meanwhile, if the session has such.
+    pub fn live_timer_us(&self) -> Option<u64> {
+        match self {
+            Self::Served { timer_us, .. } | Self::Live { timer_us, .. } => Some(*timer_us),
+            Self::Local { .. } | Self::Snapshot | Self::Network { .. } => None,
+        }
+    }
 }
 
 /// A session that is to be created.
@@ -69,6 +89,9 @@ pub struct Created {
     /// Where its files go, if there is such a place before it is started.
     #[schema(value_type = Option<String>)]
     pub output: Option<PathBuf>,
+    /// Where viewers read it, if the daemon lets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub viewers: Option<String>,
 }
 
 /// A session in a list.

@@ -21,7 +21,9 @@ fn state(summary: &Summary) -> String {
 /// Where a session's data goes; nothing for one that keeps it or throws it away.
 pub(super) fn output(mode: &SessionMode) -> String {
     match mode {
-        SessionMode::Local { output: Some(path) } => path.display().to_string(),
+        SessionMode::Local { output: Some(path) } | SessionMode::Served { output: path, .. } => {
+            path.display().to_string()
+        }
         SessionMode::Local { output: None } | SessionMode::Snapshot => String::new(),
         SessionMode::Network { url } | SessionMode::Live { url, .. } => address::shown(url),
     }
@@ -29,10 +31,7 @@ pub(super) fn output(mode: &SessionMode) -> String {
 
 /// Microseconds that an event waits at most in a session that is read while it records; 0 for others.
 pub(super) fn live_timer(mode: &SessionMode) -> u64 {
-    match mode {
-        SessionMode::Live { timer_us, .. } => *timer_us,
-        _ => 0,
-    }
+    mode.live_timer_us().unwrap_or(0)
 }
 
 /// `lttng list`. `called` is how the user calls the program.

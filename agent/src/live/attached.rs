@@ -44,6 +44,17 @@ impl Ids {
 #[derive(Debug)]
 pub(super) struct Attached {
     offered: Arc<Offered>,
+    /// Its recordings that are not read to their end, the oldest first.
+    parts: Vec<Part>,
+    /// The number of the newest recording that is known.
+    newest: u64,
+    /// Streams that were told of.
+    told: u64,
+}
+
+/// One recording of a session.
+#[derive(Debug)]
+struct Part {
     consumer: Consumer,
     /// By the number that the trace has in the publication.
     traces: BTreeMap<u64, TraceAt>,
@@ -102,10 +113,9 @@ enum Look {
 impl Attached {
     /// Attaches to a session. Gives the streams that are told of at once.
     pub(super) fn new(offered: Arc<Offered>, seek: Seek, ids: &mut Ids) -> (Self, Vec<Told>) {
-        let consumer = offered.publication.consumer();
         offered.viewers.fetch_add(1, Ordering::Relaxed);
-        let (traces, streams, known) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut attached = Self { offered, consumer, traces, streams, known, held: 0 };
+        let mut attached = Self { offered, parts: Vec::new(), newest: 0, told: 0 };
+        attached.find_recordings();
         let told = attached.tell_streams(seek, ids);
         (attached, told)
     }
@@ -114,11 +124,72 @@ impl Attached {
         self.offered.id
     }
 
+    /// Takes the recordings that have begun since the last time.
+    fn find_recordings(&mut self) {
+        for (number, publication) in self.offered.recordings_after(self.newest) {
+            self.newest = number;
+            self.parts.push(Part::new(publication.consumer()));
+        }
+    }
+
     /// Tells of streams that the viewer does not know.
     pub(super) fn tell_streams(&mut self, seek: Seek, ids: &mut Ids) -> Vec<Told> {
-        let Self { offered, consumer, traces, streams, known, .. } = self;
+        self.find_recordings();
+        let Self { offered, parts, told, .. } = self;
+        let mut streams = Vec::new();
+        for part in parts {
+            part.tell_streams((offered, seek), (ids, told), &mut streams);
+        }
+        streams
+    }
+
+    /// Whether all was told, and nothing more comes.
+    pub(super) fn is_over(&self) -> bool {
+        self.offered.has_ended()
+            && self.offered.recordings_after(self.newest).is_empty()
+            && self.parts.iter().all(Part::is_over)
+    }
+
+    /// The next packet of a stream. `None` if it is none of this session.
+    pub(super) fn next(&mut self, id: u64) -> Option<(Next, Flags)> {
+        self.find_recordings();
+        let has_new_streams = self.parts.iter().any(Part::has_new_streams_now);
+        let is_held = self.offered.is_held();
+        self.parts.iter_mut().find_map(|part| part.next(id, (has_new_streams, is_held)))
+    }
+
+    /// Answers with a part of the packet that was told of last. `None` if it is of no stream of this session.
+    pub(super) fn packet(&mut self, wanted: (u64, u64, u32), reply: &mut Reply<'_>) -> Option<()> {
+        self.parts.iter_mut().find_map(|part| part.packet(wanted, reply))
+    }
+
+    /// Answers with the metadata of a trace that were not sent yet. `None` if it is none of this session.
+    pub(super) fn metadata(&mut self, id: u64, reply: &mut Reply<'_>) -> Option<()> {
+        self.parts.iter_mut().find_map(|part| part.metadata(id, reply))
+    }
+
+    /// Lets go of what the viewer has read, or is too far behind to read.
+    pub(super) fn let_go(&mut self) {
+        self.find_recordings();
+        self.parts.retain(|part| !part.is_over());
+        self.parts.iter_mut().for_each(Part::let_go);
+    }
+}
+
+impl Part {
+    fn new(consumer: Consumer) -> Self {
+        let (traces, streams, known) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { consumer, traces, streams, known, held: 0 }
+    }
+
+    fn tell_streams(
+        &mut self,
+        (offered, seek): (&Offered, Seek),
+        (ids, count): (&mut Ids, &mut u64),
+        told: &mut Vec<Told>,
+    ) {
+        let Self { consumer, traces, streams, known, .. } = self;
         consumer.publication().read(|state| {
-            let mut told = Vec::new();
             for (&number, trace) in &state.traces {
                 let path = format!("{}/{}/{}", offered.host, offered.name, trace.path);
                 for (&stream, of) in &trace.streams {
@@ -126,20 +197,13 @@ impl Attached {
                         continue;
                     }
                     if told.len() + 1 >= STREAMS_MAX {
-                        return told;
+                        return;
                     }
                     // Viewers forget a trace all of whose streams have ended.
                     let mut known_ones = streams.values().filter(|cursor: &&Cursor| cursor.trace == number);
                     if known_ones.all(|cursor| cursor.has_hung_up) {
                         let at = TraceAt { id: ids.next(), metadata: ids.next(), sent: 0 };
-                        let channel = "metadata".to_owned();
-                        told.push(Told {
-                            id: at.metadata,
-                            trace: at.id,
-                            is_metadata: true,
-                            path: path.clone(),
-                            channel,
-                        });
+                        told.push(at.told(&path));
                         traces.insert(number, at);
                     }
                     let Some(at) = traces.get(&number) else { continue };
@@ -155,14 +219,16 @@ impl Attached {
                         Seek::Beginning => of.files.front().map_or(of.packets, |file| file.first),
                         Seek::Last => of.packets,
                     };
-                    let mut cursor = Cursor::new(number, stream, next);
-                    cursor.earlier = streams.len() as u64;
-                    streams.insert(id, cursor);
+                    streams.insert(id, Cursor::new((number, stream), next, *count));
+                    *count += 1;
                     known.insert(stream);
                 }
             }
-            told
-        })
+        });
+    }
+
+    fn has_new_streams_now(&self) -> bool {
+        self.consumer.publication().read(|state| self.has_new_streams(state))
     }
 
     /// Whether there are streams that the viewer does not know.
@@ -174,32 +240,36 @@ impl Attached {
     }
 
     /// Whether all was told, and nothing more comes.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.streams.values().all(|cursor| cursor.has_hung_up)
             && self.consumer.publication().read(|state| state.is_ended && !self.has_new_streams(state))
     }
 
-    /// The next packet of a stream. `None` if it is none of this session.
-    pub(super) fn next(&mut self, id: u64) -> Option<(Next, Flags)> {
+    fn next(&mut self, id: u64, now: (bool, bool)) -> Option<(Next, Flags)> {
         if self.traces.values().any(|trace| trace.metadata == id) {
             // As relay daemons answer.
             return Some((Next::HungUp, Flags::default()));
         }
         let mut cursor = self.streams.remove(&id)?;
-        let answer = self.next_of(&mut cursor);
+        let answer = self.next_of(&mut cursor, now);
         self.streams.insert(id, cursor);
         Some(answer)
     }
 
-    fn next_of(&self, cursor: &mut Cursor) -> (Next, Flags) {
+    /// What comes next; nothing while the next recording of the session begins (`is_held`).
+    fn next_of(&self, cursor: &mut Cursor, (has_new_streams, is_held): (bool, bool)) -> (Next, Flags) {
+        if is_held {
+            return (Next::Retry, Flags::default());
+        }
         cursor.at = None;
         for _ in 0..TRIES {
             let (look, metadata, streams) = self.consumer.publication().read(|state| {
                 let trace = state.traces.get(&cursor.trace);
                 let stream = trace.and_then(|trace| trace.streams.get(&cursor.stream));
                 let metadata = trace.map_or(0, |trace| trace.metadata.len());
-                let new_streams = self.has_new_streams(state);
-                (cursor.look(stream, state.is_ended), metadata, new_streams)
+                // It may have become so since the others were asked.
+                let streams = has_new_streams || self.has_new_streams(state);
+                (cursor.look(stream, state.is_ended), metadata, streams)
             });
             let sent = self.traces.get(&cursor.trace).map_or(0, |trace| trace.sent);
             let flags = Flags { metadata: metadata > sent, streams };
@@ -231,12 +301,7 @@ impl Attached {
         (Next::Retry, Flags::default())
     }
 
-    /// Answers with a part of the packet that was told of last. `None` if it is of no stream of this session.
-    pub(super) fn packet(
-        &mut self,
-        (id, offset, bytes): (u64, u64, u32),
-        reply: &mut Reply<'_>,
-    ) -> Option<()> {
+    fn packet(&mut self, (id, offset, bytes): (u64, u64, u32), reply: &mut Reply<'_>) -> Option<()> {
         let cursor = self.streams.get_mut(&id)?;
         let Some(at) = &mut cursor.at else {
             reply.no_packet(Flags::default());
@@ -253,8 +318,7 @@ impl Attached {
         Some(())
     }
 
-    /// Answers with the metadata of a trace that were not sent yet. `None` if it is none of this session.
-    pub(super) fn metadata(&mut self, id: u64, reply: &mut Reply<'_>) -> Option<()> {
+    fn metadata(&mut self, id: u64, reply: &mut Reply<'_>) -> Option<()> {
         let (number, at) = self.traces.iter_mut().find(|(_, at)| at.metadata == id)?;
         self.consumer.publication().read(|state| {
             let all = state.traces.get(number).map_or(&[][..], |trace| &trace.metadata);
@@ -268,7 +332,7 @@ impl Attached {
     }
 
     /// Lets go of the trace chunks that the viewer has read, or is too far behind to read.
-    pub(super) fn let_go(&mut self) {
+    fn let_go(&mut self) {
         let Self { consumer, streams, held, .. } = self;
         let needed = consumer.publication().read(|state| {
             let newest = state.chunks.back().map_or(0, |chunk| chunk.number);
@@ -293,9 +357,16 @@ impl Drop for Attached {
     }
 }
 
+impl TraceAt {
+    fn told(&self, path: &str) -> Told {
+        let (path, channel) = (path.to_owned(), "metadata".to_owned());
+        Told { id: self.metadata, trace: self.id, is_metadata: true, path, channel }
+    }
+}
+
 impl Cursor {
-    fn new(trace: u64, stream: u64, next: u64) -> Self {
-        Self { trace, stream, next, at: None, until: 0, earlier: 0, has_hung_up: false }
+    fn new((trace, stream): (u64, u64), next: u64, earlier: u64) -> Self {
+        Self { trace, stream, next, at: None, until: 0, earlier, has_hung_up: false }
     }
 
     /// Looks what there is, and passes over what is gone.

@@ -110,7 +110,8 @@ impl Connection {
 pub(super) fn answered(data: &[u8]) -> usize {
     let Some((piece, rest)) = data.split_first() else { return 0 };
     let sessions = Sessions::default();
-    let _offer = sessions.offer("host", "session", 1_000_000, std::sync::Arc::default());
+    let offer = sessions.offer("host", "session", 1_000_000);
+    offer.add(std::sync::Arc::default());
     let mut connection = Connection::new(Duration::ZERO);
     let mut answered = 0;
     for (piece, now) in rest.chunks(usize::from(*piece).clamp(1, HEAR)).zip(0..) {

@@ -69,6 +69,17 @@ pub fn warning(address: SocketAddr) -> Option<String> {
     ))
 }
 
+/// Where babeltrace2 reads a session of a server at this address, on this machine if it listens there.
+pub fn url(address: SocketAddr, offer: &Offer) -> String {
+    let at = match address.ip() {
+        IpAddr::V4(ip) if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let port = if address.port() == PORT { String::new() } else { format!(":{}", address.port()) };
+    format!("net://{at}{port}/host/{}/{}", offer.host(), offer.name())
+}
+
 /// What viewers are told that this machine is called.
 pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -140,7 +140,8 @@ const NEW_STREAMS: u32 = 2;
 fn a_viewer_reads_what_comes() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let offer = sessions.offer("machine", "mine", 500_000, sample.publication.clone());
+    let offer = sessions.offer("machine", "mine", 500_000);
+    offer.add(sample.publication.clone());
     sample.declare(1, b'a');
     let stream = sample.stream();
     sample.packet(stream, 20, 0);
@@ -202,7 +203,8 @@ fn a_viewer_reads_what_comes() {
 fn a_packet_waits_for_the_metadata_that_describe_it() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let _offer = sessions.offer("machine", "mine", 1, sample.publication.clone());
+    let offer = sessions.offer("machine", "mine", 1);
+    offer.add(sample.publication.clone());
     let stream = sample.stream();
     sample.declare(1, b'a');
     let mut viewer = Viewer::new(&sessions);
@@ -227,7 +229,8 @@ fn a_packet_waits_for_the_metadata_that_describe_it() {
 fn silence_is_told_once_and_not_before_new_streams() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let _offer = sessions.offer("machine", "mine", 1, sample.publication.clone());
+    let offer = sessions.offer("machine", "mine", 1);
+    offer.add(sample.publication.clone());
     let stream = sample.stream();
     sample.packet(stream, 20, 0);
     let mut viewer = Viewer::new(&sessions);
@@ -249,16 +252,53 @@ fn silence_is_told_once_and_not_before_new_streams() {
     let (status, told) = viewer.new_streams(1);
     assert_eq!((status, told.len(), told[0].channel.as_str()), (OK, 1, "channel0_1"));
     assert_eq!(viewer.new_streams(1), (2, Vec::new()));
-    assert_eq!((viewer.next(told[0].id).1, viewer.next(told[0].id).1), (OK, RETRY));
+    assert_eq!((viewer.next(told[0].id).1, viewer.next(told[0].id).1), (OK, INACTIVE));
     sample.silence(100);
     assert_eq!((viewer.next(id).0[4], viewer.next(told[0].id).0[4]), (100, 99), "told apart by their times");
+}
+
+#[test]
+fn the_next_recording_of_a_session_is_told_of_before_the_last_one_has_more() {
+    let (mut first, mut second) = (Sample::new(), Sample::new());
+    let sessions = Sessions::default();
+    let offer = sessions.offer("machine", "mine", 1);
+    let mut viewer = Viewer::new(&sessions);
+    assert_eq!(viewer.attach(1, 2), (OK, Vec::new()), "nothing is recorded yet");
+    assert_eq!(viewer.new_streams(1), (2, Vec::new()));
+    let stream = first.stream();
+    offer.add(first.publication.clone());
+    let id = viewer.new_streams(1).1[1].id;
+    first.packet(stream, 20, 0);
+    offer.hold();
+    assert_eq!(viewer.next(id).1, RETRY);
+    offer.release();
+    assert_eq!(viewer.next(id).1, OK, "it did not begin");
+    offer.hold();
+    first.packet(stream, 40, 0);
+    first.silence(45);
+    offer.add(second.publication.clone());
+    let other = second.stream();
+    assert_eq!(viewer.next(id).1, RETRY);
+    second.silence(30);
+    assert_eq!((viewer.next(id).1, viewer.next(id).2), (OK, NEW_STREAMS));
+    let (status, told) = viewer.new_streams(1);
+    assert_eq!((status, told.len()), (OK, 2), "a trace of its own");
+    second.packet(other, 35, 0);
+    assert_eq!((viewer.next(told[1].id).0[4], viewer.next(told[1].id).0[4]), (30, 35));
+    first.publication.end();
+    assert_eq!((viewer.next(id).1, viewer.new_streams(1).0), (HUNG_UP, 2));
+    second.publication.end();
+    assert_eq!((viewer.next(told[1].id).1, viewer.new_streams(1).0), (HUNG_UP, 2), "it may be started again");
+    drop(offer);
+    assert_eq!(viewer.new_streams(1).0, 4);
 }
 
 #[test]
 fn chunks_are_one_stream_and_what_is_removed_is_passed_over() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let _offer = sessions.offer("machine", "mine", 1, sample.publication.clone());
+    let offer = sessions.offer("machine", "mine", 1);
+    offer.add(sample.publication.clone());
     let stream = sample.stream();
     let mut viewer = Viewer::new(&sessions);
     let id = viewer.attach(1, 2).1[1].id;

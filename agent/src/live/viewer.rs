@@ -7,7 +7,6 @@ use super::{
     message::{Attach, Detach, Flags, Listed, NewStreams, Next, Reply, Request, VERSION},
     sessions::Sessions,
 };
-use crate::export::ctf::Published;
 
 /// Most sessions that a viewer attaches to.
 const ATTACHED_MAX: usize = 64;
@@ -141,18 +140,13 @@ fn list(sessions: &Sessions, reply: &mut Reply<'_>) {
     let all = sessions.all();
     let listed: Vec<Listed<'_>> = all
         .iter()
-        .map(|offered| {
-            let count =
-                |state: &Published| state.traces.values().map(|trace| trace.streams.len()).sum::<usize>();
-            let streams = offered.publication.read(count);
-            Listed {
-                id: offered.id,
-                timer_us: offered.timer_us,
-                clients: offered.viewers.load(Ordering::Relaxed),
-                streams: u32::try_from(streams).unwrap_or(u32::MAX),
-                host: &offered.host,
-                name: &offered.name,
-            }
+        .map(|offered| Listed {
+            id: offered.id,
+            timer_us: offered.timer_us,
+            clients: offered.viewers.load(Ordering::Relaxed),
+            streams: u32::try_from(offered.stream_count()).unwrap_or(u32::MAX),
+            host: &offered.host,
+            name: &offered.name,
         })
         .collect();
     reply.sessions(&listed);

@@ -24,6 +24,7 @@ use super::{
     descriptors::Descriptors,
     handover, http,
     listen::{Listener, Passed},
+    live::Live,
     peer::Peer,
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
@@ -62,6 +63,8 @@ pub struct Options {
     pub user_memory: Option<u64>,
     /// The most descriptors of a user's recordings; `None` for a quarter of what this process may open.
     pub user_descriptors: Option<u64>,
+    /// Where viewers of live sessions connect to.
+    pub live_bind: std::net::SocketAddr,
 }
 
 /// Why there is no daemon.
@@ -161,7 +164,8 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let recoveries = Recoveries::default();
     let descriptors = Descriptors::new(options.user_descriptors);
     let limits = (shares(options)?, descriptors);
-    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits));
+    let registry =
+        Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, Live::new(options.live_bind)));
     // First of all: their rings fill.
     let going_on =
         parcels.as_ref().map(|parcels| handover::take_over(&registry, parcels)).unwrap_or_default();

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `daemon` | from the start to the end of the process |
 //! | `listen` | the socket, from systemd or our own |
+//! | `live` | the server of viewers |
 //! | `peer` | who asks |
 //! | `supervisor` | what systemd is told |
 //! | `user` | the rights of a session's user |
@@ -33,6 +34,7 @@ mod fuzz;
 mod handover;
 mod http;
 mod listen;
+mod live;
 mod maps;
 mod notes;
 mod notifications;

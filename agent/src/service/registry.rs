@@ -22,6 +22,7 @@ pub(super) use self::maps::{Budget, MapsAsked};
 use super::{
     descriptors::Descriptors,
     files::Files,
+    live::Live,
     notes::RecordingNotes,
     notifications::{Listening, Notifications},
     peer::Peer,
@@ -40,6 +41,8 @@ use crate::{
         api::{Notification, TakeSnapshot},
         trigger::Condition,
     },
+    export::ctf::Publication,
+    live::Offer,
     terminal::SafeWriter,
 };
 
@@ -74,6 +77,7 @@ pub(super) struct Registry {
     programs: Mutex<Programs>,
     /// The state of programs that triggers know of.
     followed: AtomicU64,
+    live: Live,
 }
 
 /// A session.
@@ -94,6 +98,8 @@ struct Entry {
     maps: Mutex<Maps>,
     /// What makes its thread look whether there is something to do.
     waker: Mutex<Option<Arc<Notice>>>,
+    /// What viewers read, of a session that they can read.
+    offer: Option<Offer>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
     share: Mutex<Share>,
 }
@@ -122,6 +128,7 @@ impl Registry {
         notes: Notes,
         recoveries: Recoveries,
         (shares, descriptors): (Shares, Descriptors),
+        live: Live,
     ) -> Self {
         let notifications = Arc::<Notifications>::default();
         Self {
@@ -135,6 +142,7 @@ impl Registry {
             reading: Mutex::default(),
             programs: Mutex::default(),
             followed: AtomicU64::new(0),
+            live,
         }
     }
 
@@ -222,9 +230,12 @@ impl Registry {
         let name = model.name().to_owned();
         let output = match &model.session().summary.mode {
             SessionMode::Local { output } => output.clone(),
+            SessionMode::Served { output, .. } => Some(output.clone()),
             _ => model.session().snapshot_outputs.first().map(|output| output.path.clone()),
         };
         let taken = self.shares.take(peer.uid, Share::default(), &model)?;
+        let offer = self.offer(peer.uid, &model)?;
+        let viewers = offer.as_ref().map(|offer| self.live.address_of(offer));
         let entry = Entry {
             owner: Owner::new(peer.uid, peer.gid),
             model: Mutex::new(model),
@@ -234,6 +245,7 @@ impl Registry {
             notes: Mutex::default(),
             maps: Mutex::default(),
             waker: Mutex::default(),
+            offer,
             share: Mutex::default(),
         };
         let mut sessions = lock(&self.sessions);
@@ -255,7 +267,15 @@ impl Registry {
         }
         *lock(&entry.share) = taken.keep();
         sessions.insert(key, Arc::new(entry));
-        Ok(Created { name, output })
+        Ok(Created { name, output, viewers })
+    }
+
+    /// Lets viewers read a session, if they are to.
+    fn offer(&self, uid: u32, model: &Model) -> Answer<Option<Offer>> {
+        match model.session().summary.mode {
+            SessionMode::Served { timer_us, .. } => self.live.offer((uid, model.name()), timer_us).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// A session of a user, with counts that are of now.
@@ -730,6 +750,20 @@ impl Listener for OfSession {
         shortest.map(|period| Duration::from_micros(period).max(SAMPLE_MIN))
     }
 
+    fn has_trace(&self, recording: &Arc<Publication>) {
+        if let Some(offer) = &self.entry.offer {
+            offer.add(Arc::clone(recording));
+        }
+    }
+
+    fn trace_follows(&self, is_so: bool) {
+        match &self.entry.offer {
+            Some(offer) if is_so => offer.hold(),
+            Some(offer) => offer.release(),
+            None => {}
+        }
+    }
+
     fn has_sample(&self, sample: &Sample) {
         self.triggers.has_sample(self.entry.owner.uid, &self.session, sample);
     }
@@ -769,6 +803,7 @@ fn output_of(model: &Model) -> Answer<PathBuf> {
     let session = model.session();
     let path = match &session.summary.mode {
         SessionMode::Local { output } => output.as_deref(),
+        SessionMode::Served { output, .. } => Some(output.as_path()),
         SessionMode::Snapshot => session.snapshot_outputs.first().map(|output| output.path.as_path()),
         SessionMode::Network { .. } | SessionMode::Live { .. } => None,
     };

@@ -1,11 +1,6 @@
 //! `record --live` without an analysis: the trace that is written is read by viewers meanwhile.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    path::Path,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, path::Path, time::Duration};
 
 use super::super::{CliError, tell};
 use crate::{
@@ -46,25 +41,19 @@ impl Viewers {
     /// Lets them read a recording, and tells how.
     pub(super) fn offer(&mut self, session: &Session, path: &Path, quiet: bool) {
         let Some(publication) = session.publication() else { return };
-        let host = live::host_name();
-        let name = session_name(path);
+        let offer = self.server.sessions().offer(&live::host_name(), &session_name(path), self.timer_us);
         let address = self.server.address();
         if let Some(warning) = live::warning(address) {
             tell(&format!("tracer-agent: {warning}"));
         }
         if !quiet {
-            let at = match address.ip() {
-                IpAddr::V4(ip) if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
-                ip => ip.to_string(),
-            };
-            let port =
-                if address.port() == live::PORT { String::new() } else { format!(":{}", address.port()) };
+            let url = live::url(address, &offer);
             tell(&format!(
-                "tracer-agent: read it meanwhile with\n  \
-                 babeltrace2 --input-format=lttng-live net://{at}{port}/host/{host}/{name}"
+                "tracer-agent: read it meanwhile with\n  babeltrace2 --input-format=lttng-live {url}"
             ));
         }
-        self.offer = Some(self.server.sessions().offer(&host, &name, self.timer_us, publication.clone()));
+        offer.add(publication.clone());
+        self.offer = Some(offer);
     }
 
     /// Lets them read the end of a recording that is written, which no one else may begin to read.

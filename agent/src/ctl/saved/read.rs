@@ -130,7 +130,8 @@ fn session(of: Node<'_, '_>) -> Read<Saved> {
 fn live_mode(address: Option<Address>, timer_us: u64) -> Read<SessionMode> {
     match address {
         Some(Address::Relay(relay)) => Ok(SessionMode::Live { url: relay.url(), timer_us }),
-        _ => Err("a live session has no address of a relay daemon".to_owned()),
+        Some(Address::Local(output)) => Ok(SessionMode::Served { output, timer_us }),
+        None => Err("a live session has no output".to_owned()),
     }
 }
 

@@ -37,7 +37,9 @@ fn session(of: &Session) -> Node {
     let mut attributes = Vec::new();
     match &of.summary.mode {
         SessionMode::Snapshot => attributes.push(Node::Flag("snapshot_mode", true)),
-        SessionMode::Live { timer_us, .. } => attributes.push(Node::number("live_timer_interval", *timer_us)),
+        SessionMode::Live { timer_us, .. } | SessionMode::Served { timer_us, .. } => {
+            attributes.push(Node::number("live_timer_interval", *timer_us))
+        }
         SessionMode::Local { .. } | SessionMode::Network { .. } => {}
     }
     if !of.schedules.is_empty() {
@@ -64,7 +66,9 @@ fn output(of: &Session) -> Node {
         SessionMode::Snapshot => {
             Node::Items("snapshot_outputs", of.snapshot_outputs.iter().map(snapshot_output).collect())
         }
-        SessionMode::Local { .. } => consumer_output(Node::text("path", text::output(&of.summary.mode))),
+        SessionMode::Local { .. } | SessionMode::Served { .. } => {
+            consumer_output(Node::text("path", text::output(&of.summary.mode)))
+        }
         SessionMode::Network { url } | SessionMode::Live { url, .. } => {
             let parts = vec![Node::text("control_uri", url), Node::text("data_uri", url)];
             consumer_output(Node::Parts("net_output", parts))

@@ -32,8 +32,9 @@ pub struct Create {
     #[arg(long)]
     pub snapshot: bool,
 
-    /// Send to a relay daemon that others read from meanwhile; microseconds that events wait at most
-    /// [default: 1000000]
+    /// Let viewers read it meanwhile, from the session daemon, or with --set-url=net://HOST from a relay
+    /// daemon; microseconds that events wait at most [default: 1000000]. Whoever can connect there can read
+    /// it: by default, all users of this machine
     #[arg(long, value_name = "DELAYUS", num_args = 0..=1, default_missing_value = "1000000")]
     pub live: Option<String>,
 
@@ -66,9 +67,6 @@ fn parse_format(text: &str) -> Result<Format, String> {
     }
 }
 
-/// The relay daemon of live sessions for which none is named.
-const LIVE_RELAY: &str = "net://127.0.0.1";
-
 /// The name that a session gets, and its name in the default directory.
 fn names(given: Option<&str>, seconds: u64) -> (String, String) {
     let now = utc::date_and_time(seconds);
@@ -88,6 +86,9 @@ impl Create {
         let created = at.client()?.create(&new)?;
         let NewSession { mode, snapshot_output, format, .. } = new;
         at.say.print(&told(&created.name, &mode, snapshot_output.as_deref()));
+        if let Some(url) = &created.viewers {
+            at.say.print(&format!("Viewers read it with babeltrace2 --input-format=lttng-live {url}\n"));
+        }
         let summary = Summary { name: created.name, active: false, mode, format, created_at: 0, uid: 0 };
         at.output.push(Node::Parts("session", nodes::summary(&summary)));
         set_current(at, &summary.name)
@@ -113,7 +114,7 @@ impl Create {
         };
         let mut snapshot_output = None;
         let mode = match (&self.live, address) {
-            (Some(delay), address) => live(delay, address)?,
+            (Some(delay), address) => self.live(delay, address, || directory(None))?,
             (None, address) if self.snapshot => {
                 snapshot_output = directory(address)?;
                 SessionMode::Snapshot
@@ -121,8 +122,29 @@ impl Create {
             (None, Some(Address::Relay(relay))) => SessionMode::Network { url: relay.url() },
             (None, address) => SessionMode::Local { output: directory(address)? },
         };
-        let format = self.format.unwrap_or(at.name.format());
+        // Viewers read nothing else.
+        let is_served = matches!(mode, SessionMode::Served { .. });
+        let format = self.format.unwrap_or(if is_served { Format::Lttng } else { at.name.format() });
         Ok(NewSession { name: Some(name), mode, snapshot_output, format })
+    }
+
+    /// How it is read meanwhile.
+    fn live(
+        &self,
+        delay: &str,
+        address: Option<Address>,
+        usual: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
+    ) -> Result<SessionMode, Failure> {
+        let timer_us = delay.parse().ok().filter(|delay| *delay > 0);
+        let wrong = || Failure::new(format!("Wrong value for --live parameter: {delay}"));
+        let timer_us = timer_us.ok_or_else(wrong)?;
+        let output = match address {
+            Some(Address::Relay(relay)) => return Ok(SessionMode::Live { url: relay.url(), timer_us }),
+            Some(Address::Local(path)) => Some(path),
+            None => usual()?,
+        };
+        let none = || Failure::new("A live session has an output: without --no-output");
+        Ok(SessionMode::Served { output: output.ok_or_else(none)?, timer_us })
     }
 
     /// Where it writes to, if that is said.
@@ -149,17 +171,6 @@ fn local(path: &Path) -> Result<Address, Failure> {
     path.map(Address::Local).map_err(|error| Failure::new(format!("Cannot find the directory: {error}")))
 }
 
-fn live(delay: &str, address: Option<Address>) -> Result<SessionMode, Failure> {
-    let timer_us = delay.parse().ok().filter(|delay| *delay > 0);
-    let wrong = || Failure::new(format!("Wrong value for --live parameter: {delay}"));
-    let timer_us = timer_us.ok_or_else(wrong)?;
-    let address = address.or_else(|| Address::parse(LIVE_RELAY));
-    match address {
-        Some(Address::Relay(relay)) => Ok(SessionMode::Live { url: relay.url(), timer_us }),
-        _ => Err(Failure::new("A live session sends to a relay daemon: --set-url=net://HOST")),
-    }
-}
-
 /// What is said of a new session.
 fn told(name: &str, mode: &SessionMode, snapshots: Option<&Path>) -> String {
     let to = text::output(mode);
@@ -172,7 +183,7 @@ fn told(name: &str, mode: &SessionMode, snapshots: Option<&Path>) -> String {
                 place.unwrap_or_default()
             )
         }
-        SessionMode::Live { timer_us, .. } => format!(
+        SessionMode::Live { timer_us, .. } | SessionMode::Served { timer_us, .. } => format!(
             "Live session {name} created.\nTraces will be output to {to}\nLive timer interval set to \
              {timer_us} us\n"
         ),
@@ -209,7 +220,8 @@ mod tests {
     use crate::control::Created;
 
     fn created(desk: &mut Desk, name: &str) {
-        desk.story.answers("POST /v1/sessions", &Created { name: name.to_owned(), output: None });
+        desk.story
+            .answers("POST /v1/sessions", &Created { name: name.to_owned(), output: None, viewers: None });
     }
 
     #[test]
@@ -231,13 +243,28 @@ mod tests {
         for _ in 0..3 {
             created(&mut desk, "s");
         }
+        let viewers = Some("net://localhost/host/h/s".to_owned());
+        desk.story.answers("POST /v1/sessions", &Created { name: "s".to_owned(), output: None, viewers });
         desk.says("create s --no-output", 0, "Session s created.\n", "");
         let snapshot = "Snapshot session s created.\nDefault snapshot output set to /d\nEvery channel enabled \
                         for this session will be set to mmap output and default to overwrite mode.\n";
         desk.says("create s --snapshot -U file:///d", 0, snapshot, "");
         let live = "Live session s created.\nTraces will be output to tcp4://127.0.0.1:5342/ [data: 5343]\nLive \
                     timer interval set to 2000000 us\n";
-        desk.says("create --live=2000000 s", 0, live, "");
+        desk.says("create --live=2000000 s -U net://127.0.0.1", 0, live, "");
+        let served = "Live session s created.\nTraces will be output to /tmp/x\nLive timer interval set to \
+                      1000000 us\nViewers read it with babeltrace2 --input-format=lttng-live \
+                      net://localhost/host/h/s\n";
+        desk.says("create --live s -o /tmp/x", 0, served, "");
+        assert_eq!(
+            desk.story.asked().last().map(String::as_str),
+            Some(
+                "POST /v1/sessions {\"name\":\"s\",\"mode\":{\"served\":{\"output\":\"/tmp/x\",\"timer_us\":1000000}},\
+                 \"snapshot_output\":null,\"format\":\"lttng\"}"
+            )
+        );
+        let nowhere = "Error: A live session has an output: without --no-output\n";
+        desk.says("create --live s --no-output", 1, "", nowhere);
     }
 
     #[test]

@@ -125,9 +125,16 @@ impl Load {
                 session.snapshot_output = Some(path);
             }
             (SessionMode::Live { url, .. }, Address::Relay(relay)) => *url = relay.url(),
-            (SessionMode::Snapshot, Address::Relay(_)) | (SessionMode::Live { .. }, Address::Local(_)) => {
-                return Err(not_so());
+            (SessionMode::Served { output, .. }, Address::Local(path)) => *output = path,
+            (mode @ SessionMode::Served { .. }, Address::Relay(relay)) => {
+                let timer_us = mode.live_timer_us().unwrap_or_default();
+                *mode = SessionMode::Live { url: relay.url(), timer_us };
             }
+            (mode @ SessionMode::Live { .. }, Address::Local(output)) => {
+                let timer_us = mode.live_timer_us().unwrap_or_default();
+                *mode = SessionMode::Served { output, timer_us };
+            }
+            (SessionMode::Snapshot, Address::Relay(_)) => return Err(not_so()),
             (mode, Address::Local(path)) => *mode = SessionMode::Local { output: Some(path) },
             (mode, Address::Relay(relay)) => *mode = SessionMode::Network { url: relay.url() },
         }

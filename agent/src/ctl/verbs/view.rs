@@ -57,7 +57,7 @@ impl View {
         let name = at.session(self.of.session.as_deref())?;
         let session = at.client()?.session(&name)?;
         let path = match (session.summary.mode, session.snapshot_outputs.into_iter().next()) {
-            (SessionMode::Local { output: Some(path) }, _) => path,
+            (SessionMode::Local { output: Some(path) } | SessionMode::Served { output: path, .. }, _) => path,
             (SessionMode::Snapshot, Some(output)) => output.path,
             _ => return Err(Failure::new(format!("Session {name} writes no files here"))),
         };

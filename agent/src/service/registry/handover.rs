@@ -52,6 +52,10 @@ impl Registry {
         let name = model.name().to_owned();
         let share = self.shares.keep(uid, &model);
         let (keeps, is_active) = (model.keeps(), model.is_active() && model.channels().next().is_some());
+        let offer = self.offer(uid, &model).unwrap_or_else(|error| {
+            log(&format!("session {name} is not read by viewers any more: {error}"));
+            None
+        });
         let entry = Arc::new(Entry {
             owner: Owner::new(uid, gid),
             model: Mutex::new(model),
@@ -61,6 +65,7 @@ impl Registry {
             notes: Mutex::new(notes),
             maps: Mutex::default(),
             waker: Mutex::default(),
+            offer,
             share: Mutex::new(share),
         });
         let listener = || self.listener(&entry, &name);

@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::{defaults, spec};
 use crate::{
     control::{
-        Channel, Code, ControlError, Domain, EventRule, Instrumentation, NewMap, NewSession, Schedule,
-        Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
+        Channel, Code, ControlError, Domain, EventRule, Format, Instrumentation, NewMap, NewSession,
+        Schedule, Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
         api::{EnableRules, NewChannel, TakeSnapshot, Track},
         session::SessionDomain,
         track::Attribute,
     },
+    spec::SWITCH_NS_MIN,
     utc,
 };
 
@@ -29,6 +30,21 @@ const MAPS_MAX: usize = 64;
 const NAME_MAX: usize = 254;
 /// The longest other text: patterns, filters, places.
 const TEXT_MAX: usize = 64 << 10;
+
+/// What viewers read is a trace of LTTng's format, and not written without a pause.
+fn check_served(output: &Path, timer_us: u64, format: Format) -> Result<(), ControlError> {
+    check_path(output)?;
+    if format != Format::Lttng {
+        return Err(ControlError::new(
+            Code::NotSupported,
+            "viewers read sessions of the format lttng; a trace.dat is complete when it is closed",
+        ));
+    }
+    if timer_us.saturating_mul(1000) < SWITCH_NS_MIN {
+        return Err(ControlError::new(Code::Invalid, "the live timer has 1000 microseconds at least"));
+    }
+    Ok(())
+}
 
 /// The description of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,11 +72,12 @@ impl Model {
         match &mode {
             SessionMode::Local { output } => output.iter().try_for_each(|path| check_path(path))?,
             SessionMode::Snapshot => {}
+            SessionMode::Served { output, timer_us } => check_served(output, *timer_us, format)?,
             SessionMode::Network { .. } | SessionMode::Live { .. } => {
                 return Err(ControlError::new(
                     Code::NotSupported,
-                    "sessions that send to a relay daemon are not there yet; without --set-url and --live, a \
-                     session writes to a directory",
+                    "sessions that send to a relay daemon are not there yet; without --set-url, a session writes \
+                     to a directory",
                 ));
             }
         }
@@ -455,7 +472,7 @@ impl Model {
 
     fn check_rotates(&self) -> Checked {
         match &self.session.summary.mode {
-            SessionMode::Local { output: Some(_) } => Ok(()),
+            SessionMode::Local { output: Some(_) } | SessionMode::Served { .. } => Ok(()),
             SessionMode::Local { output: None } => Err(Code::NoOutput.into()),
             _ => Err(Code::RotationUnavailable.into()),
         }

@@ -18,6 +18,7 @@ use super::{running::Running, spec::buffer_name};
 use crate::{
     capture::{HandOver, Notice, Tracking},
     control::{Code, ControlError, trigger::BufferUsage},
+    export::ctf::Publication,
     service::{descriptors::OfUser, user::Owner},
     spec::{RecordingSpec, RuleSpec, What},
 };
@@ -45,6 +46,11 @@ pub(in crate::service) trait Listener: Send {
     fn sample_period(&self) -> Option<Duration>;
     /// How much is stored, and in the rings.
     fn has_sample(&self, sample: &Sample);
+    /// A trace is written, which others may read meanwhile.
+    fn has_trace(&self, recording: &Arc<Publication>);
+    /// Whether another trace is about to be written before the one there is has all that it will have; it is
+    /// told of next, unless it cannot be.
+    fn trace_follows(&self, is_so: bool);
     /// The recording, or something that it was to do, cannot go on.
     fn has_failed(&self, why: &str);
 }

@@ -268,6 +268,9 @@ impl Running {
         if self.keeps {
             return;
         }
+        if let Some(recording) = session.publication() {
+            self.listener.has_trace(recording);
+        }
         if let Err(error) = self.finisher.follow(session) {
             self.listener.has_failed(&format!("the trace is written when its chunk is closed: {error}"));
         }
@@ -405,6 +408,7 @@ impl Running {
             return Err(Code::RotationPending.into());
         }
         let mut next = self.create(spec)?;
+        self.listener.trace_follows(true);
         let Some(mut before) = self.session.take() else {
             next.session.start();
             self.take(next);
@@ -412,6 +416,7 @@ impl Running {
         };
         if let Err(error) = next.session.start_after(&mut before) {
             self.session = Some(before);
+            self.listener.trace_follows(false);
             // The error at hand says more than one about cleaning up.
             let _ = next.session.discard();
             return Err(ControlError::new(Code::Daemon, error.to_string()));

@@ -46,6 +46,7 @@ pub(in crate::service) fn of(
         ..Default::default()
     };
     spec.file.date = true;
+    spec.file.live_ns = model.session().summary.mode.live_timer_us().map(|us| us.saturating_mul(1000));
     let format = model.session().summary.format;
     if format == Format::Lttng {
         spec.file.format = TraceFormat::Lttng;
