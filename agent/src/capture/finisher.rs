@@ -88,6 +88,7 @@ impl Maker {
             Part::Last { is_continued } => {
                 let closed = self.trace_to(&output).close(recorded, !is_continued);
                 self.traces.retain(|trace| !trace.is_to(&output));
+                output.publication().end();
                 closed
             }
             Part::Closed { .. } => self.trace_to(&output).close(recorded, false),

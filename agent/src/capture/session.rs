@@ -46,6 +46,7 @@ use crate::{
         fast::{Lane, StackKind},
         scope::ScopeError,
     },
+    export::ctf::Publication,
     kernel::proc,
     output::{Output, OutputError},
     ring::{Control, NameStream, RingId},
@@ -392,6 +393,11 @@ impl Session {
     /// The trace that it becomes, if it does not become files.
     pub(super) fn trace(&self) -> Option<&CtfOutput> {
         self.trace.as_ref()
+    }
+
+    /// What of its trace can be read while it is written, if it becomes one.
+    pub fn publication(&self) -> Option<&Arc<Publication>> {
+        self.trace.as_ref().map(CtfOutput::publication)
     }
 
     /// Starts recording on all chosen CPUs.

@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     path::PathBuf,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -99,7 +100,9 @@ impl LiveTrace {
     /// # Errors
     /// Nothing more is written from now on. The recording goes on, and is in its spool.
     pub(in crate::capture) fn go_on(&mut self, all: bool) -> Result<(), FinishError> {
-        if self.given_up.is_some() || self.output.is_held() {
+        // Who is too far behind to be given more gets it later: it stays in the spool.
+        let must_wait = self.output.is_held() || (!all && self.output.publication.is_full());
+        if self.given_up.is_some() || must_wait {
             return Ok(());
         }
         let patience = if all { Patience::Now } else { Patience::Wait };
@@ -143,6 +146,7 @@ impl LiveTrace {
     fn give_up(&mut self, error: &FinishError) {
         self.given_up = Some(error.to_string());
         self.followed = None;
+        self.output.publication.end();
     }
 
     /// Writes the rest of an archive, and removes its spool. Gives what it has become.
@@ -199,6 +203,7 @@ impl LiveTrace {
             Some(name) => self.archives.add(&self.output, (chunk, &domains), name)?,
             None => self.output.dir().path().to_owned(),
         };
+        self.output.publication.close_chunk(manifest.archive.and_then(|name| name.end_ns));
         Written { events, fell_behind }.conclude(spool, &stats, &mut notes);
         Ok(Finished { path, file_bytes, stats, notes })
     }
@@ -215,8 +220,11 @@ impl LiveTrace {
             } else {
                 OpenChunk::create(&self.output, archive)?
             };
+            let publication = &self.output.publication;
+            publication.begin_chunk(archive.map_or(1, |name| name.number), archive.map(|name| name.begin_ns));
             let manifest = followed.follower.manifest();
-            let place = Place::new(chunk.dir().clone(), true, followed.follower.files().clone());
+            let published = Some(Arc::clone(publication));
+            let place = Place::new(chunk.dir().clone(), published, followed.follower.files().clone());
             if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {
                 writer.next_chunk(place, (head, manifest))?;
                 *open = Some(chunk);
@@ -237,7 +245,8 @@ impl LiveTrace {
                 *flushed = Instant::now();
                 writer.flush()?;
             }
-            Ok(patience == Patience::Over || !output.is_held())
+            let must_wait = output.is_held() || output.publication.is_full();
+            Ok(patience == Patience::Over || !must_wait)
         })?;
         if followed.is_paused() {
             // Whoever pauses wants to read what was recorded before.

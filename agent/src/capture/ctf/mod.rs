@@ -11,6 +11,8 @@
 //! | `parts` | the traces that are written: of what all share, and of users and processes |
 //! | `followed` | what is written of an archive, as it comes |
 //! | `snapshot` | a snapshot, as a trace of its own |
+//!
+//! Those who send a trace on while it is written are told by its [`Publication`].
 
 mod chunks;
 mod followed;
@@ -35,7 +37,7 @@ use super::{Manifest, Spool, Stats};
 use crate::{
     export::{
         NotCarried,
-        ctf::{Ctf, Shapes},
+        ctf::{Ctf, Publication, Shapes},
     },
     output::{Directory, OutputError},
     spec::CHANNELS_MAX,
@@ -69,6 +71,8 @@ pub(super) struct CtfOutput {
     held: Arc<AtomicBool>,
     /// Whether another process has begun to write the chunk that is written first.
     is_begun: bool,
+    /// What is written, for those who read meanwhile.
+    publication: Arc<Publication>,
 }
 
 /// The same on its way to another process, which knows the directory.
@@ -95,7 +99,14 @@ impl CtfOutput {
         if !goes_on && !names.iter().all(is_snapshot) {
             return Err(OutputError::NotEmpty { path: dir.path().to_owned() });
         }
-        Ok(Self { dir, options: Arc::new(options), begin_ns: 0, held: Arc::default(), is_begun: false })
+        Ok(Self {
+            dir,
+            options: Arc::new(options),
+            begin_ns: 0,
+            held: Arc::default(),
+            is_begun: false,
+            publication: Arc::default(),
+        })
     }
 
     /// Lets somebody else write it: nothing more is written here, but for what is closed.
@@ -111,7 +122,14 @@ impl CtfOutput {
     /// Goes on with one that another process has written to.
     pub(super) fn take_over(handed: HandedTrace, dir: Directory) -> Self {
         let HandedTrace { options, begin_ns } = handed;
-        Self { dir, options: Arc::new(options), begin_ns, held: Arc::default(), is_begun: true }
+        Self {
+            dir,
+            options: Arc::new(options),
+            begin_ns,
+            held: Arc::default(),
+            is_begun: true,
+            publication: Arc::default(),
+        }
     }
 
     /// How it is written.
@@ -122,6 +140,11 @@ impl CtfOutput {
     /// The directory.
     pub(super) fn dir(&self) -> &Directory {
         &self.dir
+    }
+
+    /// What of the trace can be read while it is written.
+    pub(super) fn publication(&self) -> &Arc<Publication> {
+        &self.publication
     }
 
     /// Lets nothing be written until an archive is closed: the room that the disk still has is for what is

@@ -1,14 +1,17 @@
 //! What a recording is written as: the trace of the channels that all share, and one of each user or process
 //! that has rings of its own, in the directories that LTTng has for them.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
 
 use super::CtfOutput;
 use crate::{
     capture::{Manifest, RecordedSet, sets},
     export::{
         ExportError, NotCarried, TraceFile,
-        ctf::{Chunk, Ctf, KERNEL, Owner, Process, Shapes, Taken, TraceWriter},
+        ctf::{Chunk, Ctf, KERNEL, Owner, Process, Publication, Shapes, Taken, TraceWriter},
         recording::lost_by_cpu,
     },
     kernel::proc,
@@ -62,8 +65,8 @@ enum Route {
 pub(super) struct Place {
     /// Its directory.
     pub(super) dir: Directory,
-    /// Whether its streams have indexes.
-    pub(super) indexed: bool,
+    /// Who is told what is written, if its streams have indexes.
+    pub(super) published: Option<Arc<Publication>>,
     /// The spool of what is in it, which says whose sets are.
     pub(super) spool: Directory,
     /// The directories in it, by their paths.
@@ -71,8 +74,14 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(dir: Directory, indexed: bool, spool: Directory) -> Self {
-        Self { dir, indexed, spool, dirs: BTreeMap::new() }
+    pub(super) fn new(dir: Directory, published: Option<Arc<Publication>>, spool: Directory) -> Self {
+        Self { dir, published, spool, dirs: BTreeMap::new() }
+    }
+
+    /// What the trace of this path is a part of, whose directory is one of these.
+    fn chunk<'c>(&'c self, dir: &'c Directory, (name, path): (&'c str, &'c str)) -> Chunk<'c> {
+        let published = self.published.as_ref().map(|publication| (publication, path));
+        Chunk { dir, name, indexed: published.is_some(), published }
     }
 
     /// The directory of this path in it, which is created if it is not there.
@@ -119,7 +128,7 @@ impl Parts {
         };
         let is_owned = !manifest.channels.is_empty() && manifest.channels.iter().all(|of| of.set.is_some());
         if !is_owned {
-            let chunk = Chunk { dir: &parts.place.dir, name: KERNEL, indexed: parts.place.indexed };
+            let chunk = parts.place.chunk(&parts.place.dir, (KERNEL, KERNEL));
             let (naming, shapes) = &parts.format;
             let begin = (head, parts.begin_ns);
             let writer = TraceWriter::create((*naming, shapes.clone()), begin, chunk, &wanted)?;
@@ -138,9 +147,8 @@ impl Parts {
         self.place = place;
         self.newest = None;
         self.pauses.clear();
-        let indexed = self.place.indexed;
         if let Some(writer) = &mut self.shared {
-            writer.next_chunk(Chunk { dir: &self.place.dir, name: KERNEL, indexed }, head)?;
+            writer.next_chunk(self.place.chunk(&self.place.dir, (KERNEL, KERNEL)), head)?;
             self.place.dirs.insert(KERNEL.to_owned(), writer.dir().clone());
         }
         // A process that has ended has nothing in the chunks that begin then.
@@ -157,7 +165,7 @@ impl Parts {
             let path = owner.path();
             let Some((name, above)) = path.split_last() else { continue };
             let dir = self.place.dir_of(above)?;
-            writer.next_chunk(Chunk { dir: &dir, name, indexed }, head)?;
+            writer.next_chunk(self.place.chunk(&dir, (name, &path.join("/"))), head)?;
         }
         // Sets stay whose they are, but those of traces that are gone have to be found again.
         let before = std::mem::replace(&mut self.routes, routes(manifest));
@@ -215,7 +223,8 @@ impl Parts {
                 let path = whose.path();
                 let Some((name, above)) = path.split_last() else { return Ok(()) };
                 let dir = self.place.dir_of(above)?;
-                let chunk = Chunk { dir: &dir, name, indexed: self.place.indexed };
+                let path = path.join("/");
+                let chunk = self.place.chunk(&dir, (name, &path));
                 let (naming, shapes) = &self.format;
                 let begin = (head, self.begin_ns);
                 let mut writer = TraceWriter::of_programs((*naming, shapes.clone()), begin, chunk, &whose)?;
@@ -430,8 +439,9 @@ mod tests {
             begin_ns: 1_000,
             held: Arc::default(),
             is_begun: false,
+            publication: Arc::default(),
         };
-        let place = Place::new(dir_of("trace"), true, dir_of("spool"));
+        let place = Place::new(dir_of("trace"), Some(Arc::default()), dir_of("spool"));
         let mut parts = Parts::create(&output, Shapes::default(), (&head, &manifest), place).unwrap();
         let ledger = Ledger { cpus, ..Ledger::default() };
         parts.end_chunk((9_000, &ledger), (&head, &[]), &closed(of)).unwrap();

@@ -5,19 +5,24 @@ use std::{fs::File, io::Write as _, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{
-    ExportError,
-    staging::{create_dir, create_file},
+use std::sync::Arc;
+
+use super::{
+    super::{
+        ExportError,
+        staging::{create_dir, create_file},
+    },
+    published::{Publication, Publisher},
 };
 use crate::output::Directory;
 
 /// First word of an index.
 const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
 /// Bytes of an index entry: 9 words of 64 bits.
-const INDEX_ENTRY: u32 = 72;
+pub(super) const INDEX_ENTRY: u32 = 72;
 
 /// Bytes before the first of them.
-const INDEX_HEAD: u64 = 16;
+pub(super) const INDEX_HEAD: u64 = 16;
 
 /// How large the files of a stream become, as LTTng limits them (lttng-enable-channel(1)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +41,8 @@ pub(super) struct TraceDirectory {
     index: Directory,
     /// Whether streams have indexes; those of LTTng's snapshots have none.
     indexed: bool,
+    /// Who tells others what is written.
+    pub(super) publisher: Option<Publisher>,
 }
 
 impl TraceDirectory {
@@ -43,7 +50,17 @@ impl TraceDirectory {
     pub(super) fn create(dir: &Directory, name: &str, indexed: bool) -> Result<Self, ExportError> {
         let kernel = create_dir(dir, name)?;
         let index = create_dir(&kernel, "index")?;
-        Ok(Self { kernel, index, indexed })
+        Ok(Self { kernel, index, indexed, publisher: None })
+    }
+
+    /// The same of a trace of which others are told, with its path in its chunk and its UUID.
+    pub(super) fn published(
+        self,
+        publication: Option<&Arc<Publication>>,
+        (path, uuid): (&str, [u8; 16]),
+    ) -> Self {
+        let publisher = publication.map(|of| Publisher::of(of, (path, uuid), &self.kernel));
+        Self { publisher, ..self }
     }
 }
 
@@ -64,7 +81,11 @@ pub(super) struct Entry {
 pub(super) struct StreamFiles {
     dir: TraceDirectory,
     name: String,
+    /// The stream's class, and which one of it.
+    id: (u32, u64),
     limits: FileLimits,
+    /// Its number for those who are told of it.
+    published: Option<u64>,
     /// How many files there were before this one.
     before: u64,
     data: File,
@@ -78,15 +99,48 @@ pub(super) struct StreamFiles {
 
 impl StreamFiles {
     /// Creates the first file and its index.
-    pub(super) fn create(dir: &TraceDirectory, name: &str, limits: FileLimits) -> Result<Self, ExportError> {
-        let (data, path, index) = open(dir, &file_name(name, limits, 0))?;
-        let dir = dir.clone();
-        Ok(Self { dir, name: name.to_owned(), limits, before: 0, data, path, index, written: 0, packets: 0 })
+    pub(super) fn create(
+        dir: &TraceDirectory,
+        (name, id): (&str, (u32, u64)),
+        limits: FileLimits,
+    ) -> Result<Self, ExportError> {
+        let file = file_name(name, limits, 0);
+        let (data, path, index) = open(dir, &file)?;
+        let (name, dir) = (name.to_owned(), dir.clone());
+        let mut files = Self {
+            dir,
+            name,
+            id,
+            limits,
+            published: None,
+            before: 0,
+            data,
+            path,
+            index,
+            written: 0,
+            packets: 0,
+        };
+        files.publish(&file);
+        Ok(files)
+    }
+
+    /// Tells of a file that was created.
+    fn publish(&mut self, file: &str) {
+        let Self { dir: TraceDirectory { kernel, index, publisher, .. }, name, id, .. } = self;
+        let publish = |of: &mut Publisher| of.file((name.as_str(), id.0, id.1), ([&*kernel, &*index], file));
+        self.published = publisher.as_mut().map(publish);
+    }
+
+    /// Tells that no event from before this time comes any more.
+    pub(super) fn tell_silence(&self, until: u64) {
+        if let (Some(publisher), Some(stream)) = (&self.dir.publisher, self.published) {
+            publisher.silent(stream, until);
+        }
     }
 
     /// Goes on in another directory, with the first file there.
     pub(super) fn move_to(&mut self, dir: &TraceDirectory) -> Result<(), ExportError> {
-        *self = Self::create(dir, &self.name, self.limits)?;
+        *self = Self::create(dir, (&self.name, self.id), self.limits)?;
         Ok(())
     }
 
@@ -108,6 +162,9 @@ impl StreamFiles {
         } else {
             self.written += size;
             self.packets += 1;
+            if let (Some(publisher), Some(stream)) = (&self.dir.publisher, self.published) {
+                publisher.packet(stream, size);
+            }
         }
         written
     }
@@ -142,6 +199,7 @@ impl StreamFiles {
         }
         (self.data, self.path, self.index) = open(&self.dir, &name)?;
         (self.written, self.packets) = (0, 0);
+        self.publish(&name);
         Ok(())
     }
 }
@@ -150,7 +208,7 @@ fn file_name(stream: &str, limits: FileLimits, number: u64) -> String {
     if limits.size.is_some() { format!("{stream}_{number}") } else { stream.to_owned() }
 }
 
-fn index_name(file: &str) -> String {
+pub(super) fn index_name(file: &str) -> String {
     format!("{file}.idx")
 }
 

@@ -8,12 +8,11 @@ use std::path::PathBuf;
 
 use super::super::ExportError;
 use super::super::staging::create_file;
+use super::files::TraceDirectory;
+use super::published::METADATA as NAME;
 use super::schema::{Channel, Clock, Event, Field, Trace};
 use super::stream::EventHeader;
-use crate::output::Directory;
 
-/// Its file.
-const NAME: &str = "metadata";
 /// The same while it is written again.
 const DRAFT: &str = ".metadata";
 /// First word of a metadata packet.
@@ -76,55 +75,93 @@ struct event_header_large {
 pub(super) struct Metadata {
     file: File,
     path: PathBuf,
-    /// How many events of which stream are in it; nothing before what is said of the trace is.
-    told: Vec<usize>,
-    is_begun: bool,
+    dir: TraceDirectory,
+    /// What is in it.
+    told: Told,
+    /// What is in it or in the metadata of the chunks before.
+    told_ever: Told,
     /// Bytes of whole packets.
     len: u64,
 }
 
+/// What somebody was told of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// Whether it is anything.
+    is_begun: bool,
+    /// How many events of each stream that was declared.
+    events: Vec<usize>,
+}
+
+impl Told {
+    /// What was declared since the last time.
+    fn more(&mut self, trace: &Trace) -> String {
+        let mut text = if self.is_begun { String::new() } else { head(trace) };
+        self.is_begun = true;
+        for (id, channel) in trace.channels.iter().enumerate() {
+            if id == self.events.len() {
+                stream(id, channel, &mut text);
+                self.events.push(0);
+            }
+            for (number, event) in channel.events.iter().enumerate().skip(self.events[id]) {
+                self::event((id, channel), number, event, &mut text);
+            }
+            self.events[id] = channel.events.len();
+        }
+        text
+    }
+}
+
 impl Metadata {
     /// Creates the file, with nothing in it.
-    pub(super) fn create(dir: &Directory) -> Result<Self, ExportError> {
-        let (file, path) = create_file(dir, NAME)?;
-        Ok(Self { file, path, told: Vec::new(), is_begun: false, len: 0 })
+    pub(super) fn create(dir: &TraceDirectory) -> Result<Self, ExportError> {
+        let (file, path) = create_file(&dir.kernel, NAME)?;
+        let (told, told_ever) = (Told::default(), Told::default());
+        Ok(Self { file, path, dir: dir.clone(), told, told_ever, len: 0 })
+    }
+
+    /// Goes on in another directory, with all of it again.
+    pub(super) fn move_to(&mut self, dir: &TraceDirectory, trace: &Trace) -> Result<(), ExportError> {
+        let told_ever = std::mem::take(&mut self.told_ever);
+        *self = Self { told_ever, ..Self::create(dir)? };
+        self.tell(trace)
     }
 
     /// Writes all of it again, in the place of what is there.
-    pub(super) fn rewrite(&mut self, dir: &Directory, trace: &Trace) -> Result<(), ExportError> {
+    pub(super) fn rewrite(&mut self, trace: &Trace) -> Result<(), ExportError> {
         // Readers take no file for a stream whose name begins with a dot.
+        let dir = &self.dir.kernel;
         let failed = |action| ExportError::io(action, &self.path);
         let file = dir.replace(DRAFT).map_err(failed("write"))?;
-        let mut new = Self { file, path: dir.join(DRAFT), told: Vec::new(), is_begun: false, len: 0 };
+        let path = dir.join(DRAFT);
+        let (trace_dir, told_ever) = (self.dir.clone(), self.told_ever.clone());
+        let mut new = Self { file, path, dir: trace_dir, told: Told::default(), told_ever, len: 0 };
         let written = new
-            .tell(trace)
-            .and_then(|()| dir.rename(DRAFT.as_ref(), dir, NAME.as_ref()).map_err(failed("replace")));
+            .write(trace)
+            .and_then(|_| dir.rename(DRAFT.as_ref(), dir, NAME.as_ref()).map_err(failed("replace")));
         if let Err(error) = written {
             // It is ours, and has no name that anybody looks for.
             let _ = dir.remove(DRAFT);
             return Err(error);
         }
         *self = Self { path: dir.join(NAME), ..new };
+        self.publish(trace, true);
         Ok(())
     }
 
     /// Writes what was declared since the last time, before the first event of it is written.
     pub(super) fn tell(&mut self, trace: &Trace) -> Result<(), ExportError> {
-        let mut text = if self.is_begun { String::new() } else { head(trace) };
-        self.is_begun = true;
-        self.told.resize(trace.channels.len().max(self.told.len()), usize::MAX);
-        for (id, (channel, told)) in trace.channels.iter().zip(&mut self.told).enumerate() {
-            if *told == usize::MAX {
-                stream(id, channel, &mut text);
-                *told = 0;
-            }
-            for (number, event) in channel.events.iter().enumerate().skip(*told) {
-                self::event((id, channel), number, event, &mut text);
-            }
-            *told = channel.events.len();
+        if self.write(trace)? {
+            self.publish(trace, false);
         }
+        Ok(())
+    }
+
+    /// Gives whether there was anything to write.
+    fn write(&mut self, trace: &Trace) -> Result<bool, ExportError> {
+        let text = self.told.more(trace);
         if text.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let packets = packets(&text, trace.uuid);
         let written = self.file.write_all(&packets).map_err(ExportError::io("write", &self.path));
@@ -134,7 +171,15 @@ impl Metadata {
             // Part of a packet would be no metadata.
             let _ = self.file.set_len(self.len);
         }
-        written
+        written.map(|()| true)
+    }
+
+    /// Tells those who read meanwhile; `again` if it is another file than before.
+    fn publish(&mut self, trace: &Trace, again: bool) {
+        if let Some(publisher) = &self.dir.publisher {
+            let new = self.told_ever.more(trace);
+            publisher.metadata(self.len, again, &packets(&new, trace.uuid));
+        }
     }
 }
 

@@ -29,6 +29,7 @@ mod kernel;
 mod lttng;
 mod metadata;
 mod owner;
+mod published;
 mod schema;
 mod shape;
 mod stream;
@@ -52,6 +53,10 @@ pub use files::FileLimits;
 use files::TraceDirectory;
 use metadata::Metadata;
 pub use owner::{Owner, Process};
+pub use published::{
+    Chunk as PublishedChunk, Consumer, MetadataFile, OpenFile, Packet, PacketFile, Publication,
+    State as Published, Stream as PublishedStream, Trace as PublishedTrace,
+};
 use schema::{Channel, Clock, Rules, Trace};
 use stream::{EventHeader, StreamOptions, StreamWriter};
 pub use writer::{Chunk, Taken, TraceWriter};
@@ -96,7 +101,7 @@ impl Format for Ctf {
             }
         }
         let trace = self.trace(recording, states.first());
-        Metadata::create(&dir.kernel)?.tell(&trace)?;
+        Metadata::create(&dir)?.tell(&trace)?;
         let shapes = Shapes::default();
         job.parallel(recording.cpu_streams(), |cpu_stream| {
             let Some(id) = trace.channels.iter().position(|channel| channel.buffer == cpu_stream.channel)

@@ -123,7 +123,11 @@ impl StreamWriter {
     ) -> Result<Self, ExportError> {
         Ok(Self {
             options,
-            files: StreamFiles::create(dir, name, options.limits)?,
+            files: StreamFiles::create(
+                dir,
+                (name, (options.stream_id, options.instance_id)),
+                options.limits,
+            )?,
             packet: Vec::new(),
             begin: 0,
             last: 0,
@@ -256,6 +260,14 @@ impl StreamWriter {
         self.begin_packet(self.last, end);
         self.discarded = events;
         self.close_packet(end)
+    }
+
+    /// Tells those who read meanwhile that no event from before this time comes any more. To be called after
+    /// [`StreamWriter::flush`].
+    pub(super) fn tell_silence(&self, until: u64) {
+        if self.packet.is_empty() {
+            self.files.tell_silence(until);
+        }
     }
 
     /// Time of the last event, 0 if there is none.

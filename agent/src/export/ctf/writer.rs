@@ -1,7 +1,10 @@
 //! A trace that is written while its recording goes on: what comes is declared when it comes first, and
 //! packets are written when they are full, or when somebody wants to see them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     super::{
@@ -13,6 +16,7 @@ use super::{
     kernel, lttng,
     metadata::Metadata,
     owner::Owner,
+    published::Publication,
     schema::Trace,
     stream::StreamWriter,
 };
@@ -38,6 +42,17 @@ pub struct Chunk<'a> {
     pub name: &'a str,
     /// Whether its streams have indexes. LTTng's snapshots have none.
     pub indexed: bool,
+    /// Who is told what is written, and the path of the trace in the chunk.
+    pub published: Option<(&'a Arc<Publication>, &'a str)>,
+}
+
+impl Chunk<'_> {
+    /// Creates the directory of a trace with this UUID.
+    fn create(self, uuid: [u8; 16]) -> Result<TraceDirectory, ExportError> {
+        let dir = TraceDirectory::create(self.dir, self.name, self.indexed)?;
+        let (publication, path) = self.published.unzip();
+        Ok(dir.published(publication, (path.unwrap_or_default(), uuid)))
+    }
 }
 
 /// What has become of a record.
@@ -162,8 +177,8 @@ impl TraceWriter {
         of_programs: bool,
     ) -> Result<Self, ExportError> {
         trace.span = (trace.clock.shifted(begin), NO_END);
-        let dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
-        let metadata = Metadata::create(&dir.kernel)?;
+        let dir = chunk.create(trace.uuid)?;
+        let metadata = Metadata::create(&dir)?;
         let mut writer = Self {
             naming,
             shapes,
@@ -228,7 +243,7 @@ impl TraceWriter {
     /// It cannot be understood, or the metadata cannot be written; what is there stays.
     pub fn describe_again(&mut self, head: &TraceFile) -> Result<(), ExportError> {
         self.describe(head)?;
-        self.metadata.rewrite(&self.dir.kernel, &self.trace)
+        self.metadata.rewrite(&self.trace)
     }
 
     /// Creates the files of streams that are recorded, also of those in which nothing happens: each is its
@@ -316,6 +331,14 @@ impl TraceWriter {
         self.all_streams().try_for_each(|stream| stream.writer.flush())
     }
 
+    /// Tells those who read meanwhile that no event from before this time, by the recording's clock, comes any
+    /// more. To be called after [`TraceWriter::flush`].
+    pub fn tell_silence(&self, until: u64) {
+        let until = self.trace.clock.shifted(until);
+        let streams = self.streams.iter().flatten().flatten().map(|stream| &stream.writer);
+        streams.chain(&self.state).for_each(|stream| stream.tell_silence(until));
+    }
+
     /// Ends the chunk: with what the ledger of its part of the recording says of losses, and at a time by the
     /// recording's clock, from when on what happens is not in it.
     ///
@@ -363,10 +386,9 @@ impl TraceWriter {
     /// Nothing can be written there.
     pub fn next_chunk(&mut self, chunk: Chunk<'_>, head: &TraceFile) -> Result<(), ExportError> {
         self.trace.pauses.clear();
-        self.dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
-        self.metadata = Metadata::create(&self.dir.kernel)?;
+        self.dir = chunk.create(self.trace.uuid)?;
         self.describe(head)?;
-        self.metadata.tell(&self.trace)?;
+        self.metadata.move_to(&self.dir, &self.trace)?;
         let Self { streams, state, dir, .. } = self;
         for stream in streams.iter_mut().flatten().flatten() {
             stream.writer.move_to(dir)?;
