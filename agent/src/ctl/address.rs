@@ -1,7 +1,7 @@
 //! Where sessions write to: `file://DIR`, `net://HOST[:CONTROL[:DATA]][/DIR]` (lttng-create(1), "URL
 //! format").
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(super) use crate::relay::RelayAddress as Relay;
 
@@ -24,6 +24,35 @@ impl Address {
             return Some(Self::Local(text.into()));
         }
         Relay::parse(text).map(Self::Relay)
+    }
+
+    /// As requests have a place for snapshots.
+    pub(super) fn place(self) -> PathBuf {
+        match self {
+            Self::Local(path) => path,
+            Self::Relay(relay) => relay.url().into(),
+        }
+    }
+}
+
+/// Whether a place for snapshots is a relay daemon.
+pub(super) fn is_relay(place: &Path) -> bool {
+    place.to_str().is_some_and(|place| matches!(Address::parse(place), Some(Address::Relay(_))))
+}
+
+/// A place for snapshots as LTTng shows it: of a relay daemon where it takes commands.
+pub(super) fn shown_place(place: &Path) -> String {
+    match place.to_str().and_then(Address::parse) {
+        Some(Address::Relay(relay)) => relay.shown_control(),
+        _ => place.display().to_string(),
+    }
+}
+
+/// Where the relay daemon of a place takes data, as LTTng shows it; nothing for a directory.
+pub(super) fn shown_data(place: &Path) -> String {
+    match place.to_str().and_then(Address::parse) {
+        Some(Address::Relay(relay)) => Relay { control: relay.data, ..relay }.shown_control(),
+        _ => String::new(),
     }
 }
 

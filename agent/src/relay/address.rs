@@ -61,11 +61,16 @@ impl RelayAddress {
 
     /// As LTTng shows it.
     pub(crate) fn shown(&self) -> String {
-        let Self { version, host, control, data, dir } = self;
+        format!("{} [data: {}]", self.shown_control(), self.data)
+    }
+
+    /// Where it takes commands, as LTTng shows it.
+    pub(crate) fn shown_control(&self) -> String {
+        let Self { version, host, control, dir, .. } = self;
         let dir = if dir.is_empty() { "/" } else { dir };
         match version {
-            4 => format!("tcp4://{host}:{control}{dir} [data: {data}]"),
-            _ => format!("tcp6://[{host}]:{control}{dir} [data: {data}]"),
+            4 => format!("tcp4://{host}:{control}{dir}"),
+            _ => format!("tcp6://[{host}]:{control}{dir}"),
         }
     }
 

@@ -24,6 +24,6 @@ pub(crate) use self::{
     address::RelayAddress,
     connection::{Hangup, Patience},
     error::RelayError,
-    session::{ChunkEnd, NewSession, Packet, RelaySession, StreamId, StreamLimits},
+    session::{ChunkEnd, NewSession, Packet, StreamLimits},
     shipment::{ChunkBegin, ChunkClose, METADATA, Shipment, StreamName},
 };

@@ -143,6 +143,11 @@ impl RelaySession {
         self.may_clear
     }
 
+    /// Whether metadata can be written anew.
+    pub(crate) fn may_reset_metadata(&self) -> bool {
+        self.minor >= MINOR_PACKETS
+    }
+
     /// Where its files go, below the relay daemon's directory.
     pub(crate) fn path(&self) -> &str {
         &self.path

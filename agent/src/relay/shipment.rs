@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    ChunkEnd, Hangup, NewSession, Packet, Patience, RelayAddress, RelayError, RelaySession, StreamId,
-    StreamLimits,
+    ChunkEnd, Hangup, NewSession, Packet, Patience, RelayAddress, RelayError, StreamLimits,
+    session::{RelaySession, StreamId},
 };
 
 /// How often it is asked whether a chunk is closed.

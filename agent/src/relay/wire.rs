@@ -11,7 +11,7 @@ pub(super) enum Command {
     Version = 5,
     SendMetadata = 6,
     CloseStream = 7,
-    DataPending = 9,
+    DataPending = 8,
     SendIndex = 13,
     StreamsSent = 16,
     ResetMetadata = 17,

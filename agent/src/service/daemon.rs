@@ -27,6 +27,7 @@ use super::{
     peer::Peer,
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
+    relay::Places,
     shares::Shares,
     supervisor::Supervisor,
     triggers::{OnSessions, look_each_second},
@@ -62,6 +63,8 @@ pub struct Options {
     pub user_memory: Option<u64>,
     /// The most descriptors of a user's recordings; `None` for a quarter of what this process may open.
     pub user_descriptors: Option<u64>,
+    /// Bytes of each session that may wait here for its relay daemon.
+    pub relay_backlog: u64,
 }
 
 /// Why there is no daemon.
@@ -161,7 +164,8 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let recoveries = Recoveries::default();
     let descriptors = Descriptors::new(options.user_descriptors);
     let limits = (shares(options)?, descriptors);
-    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits));
+    let relays = (Places::new(&options.state), options.relay_backlog);
+    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, relays));
     // First of all: their rings fill.
     let going_on =
         parcels.as_ref().map(|parcels| handover::take_over(&registry, parcels)).unwrap_or_default();
