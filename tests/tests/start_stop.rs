@@ -167,7 +167,8 @@ fn count(dir: &Path, args: &[&str], script: &str, programs: &[String; 2]) -> (En
     (ended, counts)
 }
 
-/// A directory whose programs' paths are short whatever `TMPDIR` is: the keys of a map are cut after 63 bytes.
+/// A directory whose programs' paths are short whatever `TMPDIR` is: the keys of a map are cut after 63
+/// bytes.
 fn short_directory() -> TempDir {
     tempfile::tempdir_in("/tmp").unwrap()
 }

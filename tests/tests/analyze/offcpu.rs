@@ -221,10 +221,10 @@ fn stolen() -> u64 {
     stat.lines().next().unwrap().split_whitespace().nth(8).unwrap().parse().unwrap()
 }
 
-/// As [`record`], with the answer, again if something took a CPU away meanwhile that no event tells of: the host,
-/// by what it says, or by what shows in the saver's time alone. The saver's is a difference of clocks, of which
-/// that of its CPU stands still for interrupts and the host. A machine that is never undisturbed is taken as it
-/// is in the end.
+/// As [`record`], with the answer, again if something took a CPU away meanwhile that no event tells of: the
+/// host, by what it says, or by what shows in the saver's time alone. That is a difference of two clocks, of
+/// which the CPU's stands still for interrupts and the host. A machine that is never undisturbed is taken as
+/// it is in the end.
 fn record_undisturbed(dir: &Path) -> (BTreeMap<String, (u64, u64)>, Value) {
     const TRIES: usize = 8;
     for last in (0..TRIES).rev() {

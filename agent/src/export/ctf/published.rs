@@ -2,8 +2,8 @@
 //! server.
 //!
 //! The writer tells what it has written, and waits for nobody but those who ask for it ([`Consumer::bound`]).
-//! Whoever reads keeps a position of its own, and reads packets and indexes from the files of the trace, which
-//! are known by their directories: their paths change when a chunk is closed.
+//! Whoever reads keeps a position of its own, and reads packets and indexes from the files of the trace,
+//! which are known by their directories: their paths change when a chunk is closed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -347,14 +347,14 @@ impl Publication {
     }
 
     /// Whether somebody who reads has all to read that it may have.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         let state = self.lock();
         let waits = |position: &Position| state.bytes.saturating_sub(position.bytes);
         state.consumers.values().any(|position| position.bound.is_some_and(|bound| waits(position) > bound))
     }
 
     /// A chunk begins.
-    pub(crate) fn begin_chunk(&self, number: u64, begin_ns: Option<u64>) {
+    pub fn begin_chunk(&self, number: u64, begin_ns: Option<u64>) {
         let metadata = BTreeMap::new();
         self.change(|state| {
             state.chunks.push_back(Chunk { number, begin_ns, end_ns: None, is_closed: false, metadata });
@@ -363,7 +363,7 @@ impl Publication {
     }
 
     /// All of the open chunk is written.
-    pub(crate) fn close_chunk(&self, end_ns: Option<u64>) {
+    pub fn close_chunk(&self, end_ns: Option<u64>) {
         self.change(|state| {
             if let Some(chunk) = state.chunks.back_mut() {
                 (chunk.end_ns, chunk.is_closed) = (end_ns, true);
@@ -372,7 +372,7 @@ impl Publication {
     }
 
     /// Nothing more comes.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.change(|state| state.is_ended = true);
     }
 

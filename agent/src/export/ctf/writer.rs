@@ -331,8 +331,8 @@ impl TraceWriter {
         self.all_streams().try_for_each(|stream| stream.writer.flush())
     }
 
-    /// Tells those who read meanwhile that no event from before this time, by the recording's clock, comes any
-    /// more. To be called after [`TraceWriter::flush`].
+    /// Tells those who read meanwhile that no event from before this time, by the recording's clock, comes
+    /// any more. To be called after [`TraceWriter::flush`].
     pub fn tell_silence(&self, until: u64) {
         let until = self.trace.clock.shifted(until);
         let streams = self.streams.iter().flatten().flatten().map(|stream| &stream.writer);
