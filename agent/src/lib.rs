@@ -101,6 +101,8 @@ pub mod plan;
 #[cfg(feature = "record")]
 pub mod ring;
 #[cfg(feature = "service")]
+mod relay;
+#[cfg(feature = "service")]
 pub mod service;
 #[cfg(feature = "record")]
 pub mod spec;

@@ -53,6 +53,10 @@ pub struct DaemonArgs {
     /// users of this machine
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:5344", value_parser = live::parse_bind)]
     pub live_bind: SocketAddr,
+    /// How much of each session may wait on disk, in the directory of `--state`, for a relay daemon that is
+    /// slow or away; then the oldest data that were not sent give way
+    #[arg(long, value_name = "SIZE", value_parser = units::kilobytes, default_value = "1G")]
+    pub relay_backlog: u64,
 
     /// Return when the daemon accepts connections, and serve on in the background
     #[arg(long)]
@@ -68,6 +72,7 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         user_memory: args.user_memory.map(|kb| kb.saturating_mul(1 << 10)),
         user_descriptors: args.user_descriptors,
         live_bind: args.live_bind,
+        relay_backlog: args.relay_backlog.saturating_mul(1 << 10),
     };
     super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     if args.background {
@@ -104,6 +109,7 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
     if let Some(descriptors) = args.user_descriptors {
         command.arg("--user-descriptors").arg(descriptors.to_string());
     }
+    command.arg("--relay-backlog").arg(format!("{}K", args.relay_backlog));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;
     let mut line = String::new();

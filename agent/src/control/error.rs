@@ -138,6 +138,10 @@ codes! {
     Filter = 106, 422, "Invalid filter bytecode";
     /// Another filter.
     FilterExists = 108, 409, "Filter already exist";
+    /// The relay daemon.
+    RelayConnect = 104, 502, "Unable to connect to lttng-relayd";
+    /// Its version.
+    RelayVersion = 105, 502, "Relay daemon not compatible";
     /// A pattern.
     EventName = 112, 422, "Invalid event name";
     /// A name.
@@ -172,6 +176,8 @@ codes! {
     RotatedAfterStop = 133, 409, "Session was already rotated once since it became inactive";
     /// Nothing is written.
     NoOutput = 135, 409, "Session has no output";
+    /// A relay daemon without chunks.
+    RotationUnavailableRelay = 136, 409, "Rotation feature not available on the relay";
     /// A place in a program.
     UserProbeLocation = 138, 422, "Invalid userspace probe location";
     /// A program.
@@ -180,6 +186,10 @@ codes! {
     RotationFailed = 141, 500, "Rotation failure on consumer";
     /// Files.
     CreateFile = 153, 500, "Failed to create file";
+    /// A relay daemon that lets nobody clear.
+    ClearDisallowedRelay = 156, 409, "Relayd daemon peer does not allow sessions to be cleared";
+    /// A relay daemon without chunks.
+    ClearUnavailableRelay = 157, 409, "Clearing a session is not supported by the relay daemon";
     /// Data.
     ClearFailed = 158, 500, "Consumer failed to clear the session";
     /// Nothing came since.

@@ -29,7 +29,8 @@ pub enum SessionMode {
     },
     /// Keeps the newest in memory until a snapshot is taken.
     Snapshot,
-    /// Sends them to a relay daemon.
+    /// Sends them to a relay daemon of LTTng, in the format [`Format::Lttng`]. The protocol has neither
+    /// encryption nor authentication.
     Network {
         /// Where to (`net://host/path`), as it was given.
         url: String,
@@ -72,7 +73,7 @@ pub struct NewSession {
     pub name: Option<String>,
     /// Its mode. The output of a snapshot session is given as [`NewSession::snapshot_output`].
     pub mode: SessionMode,
-    /// Where snapshots go by default.
+    /// Where snapshots go by default: a directory, or a relay daemon (`net://host/path`).
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub snapshot_output: Option<PathBuf>,
@@ -213,7 +214,7 @@ pub struct SnapshotOutput {
     /// Its name; `snapshot-ID` where a request says none.
     #[serde(default)]
     pub name: Option<String>,
-    /// The directory, absolute.
+    /// The directory, absolute, or a relay daemon (`net://host/path`).
     #[schema(value_type = String)]
     pub path: PathBuf,
     /// The most bytes of one snapshot; `None` for no limit.
@@ -226,7 +227,7 @@ pub struct SnapshotOutput {
 pub struct Snapshot {
     /// Its name.
     pub name: String,
-    /// The file or directory.
+    /// The file or directory, or where it is at the relay daemon (`net://host:ports/path`).
     #[schema(value_type = String)]
     pub path: PathBuf,
     /// How many events it has.

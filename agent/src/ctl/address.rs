@@ -1,7 +1,9 @@
 //! Where sessions write to: `file://DIR`, `net://HOST[:CONTROL[:DATA]][/DIR]` (lttng-create(1), "URL
 //! format").
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+pub(super) use crate::relay::RelayAddress as Relay;
 
 /// Where a session writes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,21 +13,6 @@ pub(super) enum Address {
     /// A relay daemon.
     Relay(Relay),
 }
-
-/// A relay daemon, with the ports that it listens on for commands and data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Relay {
-    version: u8,
-    host: String,
-    control: u16,
-    data: u16,
-    dir: String,
-}
-
-/// The port for commands if none is given.
-const CONTROL: u16 = 5342;
-/// The port for data.
-const DATA: u16 = 5343;
 
 impl Address {
     /// `None` if it is no such address.
@@ -38,56 +25,34 @@ impl Address {
         }
         Relay::parse(text).map(Self::Relay)
     }
+
+    /// As requests have a place for snapshots.
+    pub(super) fn place(self) -> PathBuf {
+        match self {
+            Self::Local(path) => path,
+            Self::Relay(relay) => relay.url().into(),
+        }
+    }
 }
 
-impl Relay {
-    fn parse(text: &str) -> Option<Self> {
-        let (protocol, rest) = text.split_once("://")?;
-        let version = match protocol {
-            "net" | "tcp" => 4,
-            "net6" | "tcp6" => 6,
-            _ => return None,
-        };
-        let (place, dir) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        let (host, ports) = match place.strip_prefix('[') {
-            Some(rest) => rest.split_once(']')?,
-            None => place.find(':').map_or((place, ""), |at| place.split_at(at)),
-        };
-        let mut ports = ports.split(':').skip(1).map(|port| port.parse::<u16>().ok());
-        let (control, data) = (ports.next().unwrap_or(Some(CONTROL))?, ports.next().unwrap_or(Some(DATA))?);
-        if host.is_empty() || host.contains(['[', ']']) || ports.next().is_some() {
-            return None;
-        }
-        Some(Self { version, host: host.to_owned(), control, data, dir: dir.to_owned() })
-    }
+/// Whether a place for snapshots is a relay daemon.
+pub(super) fn is_relay(place: &Path) -> bool {
+    place.to_str().is_some_and(|place| matches!(Address::parse(place), Some(Address::Relay(_))))
+}
 
-    /// What the addresses of commands and of data come to together.
-    pub(super) fn of_both(control: &str, data: &str) -> Option<Self> {
-        let (control, data) = (Self::parse(control)?, Self::parse(data)?);
-        let same = (control.version, &control.host) == (data.version, &data.host);
-        // The first port of an address for data is that of data.
-        let data_port = if data.control == CONTROL { DATA } else { data.control };
-        same.then_some(Self { data: data_port, ..control })
+/// A place for snapshots as LTTng shows it: of a relay daemon where it takes commands.
+pub(super) fn shown_place(place: &Path) -> String {
+    match place.to_str().and_then(Address::parse) {
+        Some(Address::Relay(relay)) => relay.shown_control(),
+        _ => place.display().to_string(),
     }
+}
 
-    /// As requests have it.
-    pub(super) fn url(&self) -> String {
-        let Self { version, host, control, data, dir } = self;
-        match version {
-            4 if host.contains(':') => format!("net://[{host}]:{control}:{data}{dir}"),
-            4 => format!("net://{host}:{control}:{data}{dir}"),
-            _ => format!("net6://[{host}]:{control}:{data}{dir}"),
-        }
-    }
-
-    /// As LTTng shows it.
-    pub(super) fn shown(&self) -> String {
-        let Self { version, host, control, data, dir } = self;
-        let dir = if dir.is_empty() { "/" } else { dir };
-        match version {
-            4 => format!("tcp4://{host}:{control}{dir} [data: {data}]"),
-            _ => format!("tcp6://[{host}]:{control}{dir} [data: {data}]"),
-        }
+/// Where the relay daemon of a place takes data, as LTTng shows it; nothing for a directory.
+pub(super) fn shown_data(place: &Path) -> String {
+    match place.to_str().and_then(Address::parse) {
+        Some(Address::Relay(relay)) => Relay { control: relay.data, ..relay }.shown_control(),
+        _ => String::new(),
     }
 }
 

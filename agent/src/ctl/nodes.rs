@@ -1,5 +1,6 @@
 //! Sessions as parts of documents, as LTTng's machine interface has them.
 
+use super::address::{shown_data, shown_place};
 use super::document::Node;
 use super::{level, text};
 use crate::control::session::SessionDomain;
@@ -247,8 +248,8 @@ pub(super) fn snapshot_output(of: &SnapshotOutput) -> Node {
         vec![
             Node::number("id", of.id),
             Node::text("name", of.name.clone().unwrap_or_default()),
-            Node::text("ctrl_url", of.path.display().to_string()),
-            Node::text("data_url", ""),
+            Node::text("ctrl_url", shown_place(&of.path)),
+            Node::text("data_url", shown_data(&of.path)),
             Node::number("max_size", of.max_size.unwrap_or_default()),
         ],
     )

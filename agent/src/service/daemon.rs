@@ -28,6 +28,7 @@ use super::{
     peer::Peer,
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
+    relay::Places,
     shares::Shares,
     supervisor::Supervisor,
     triggers::{OnSessions, look_each_second},
@@ -65,6 +66,8 @@ pub struct Options {
     pub user_descriptors: Option<u64>,
     /// Where viewers of live sessions connect to.
     pub live_bind: std::net::SocketAddr,
+    /// Bytes of each session that may wait here for its relay daemon.
+    pub relay_backlog: u64,
 }
 
 /// Why there is no daemon.
@@ -164,8 +167,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let recoveries = Recoveries::default();
     let descriptors = Descriptors::new(options.user_descriptors);
     let limits = (shares(options)?, descriptors);
-    let registry =
-        Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, Live::new(options.live_bind)));
+    let relays = (Places::new(&options.state), options.relay_backlog);
+    let live = Live::new(options.live_bind);
+    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, live, relays));
     // First of all: their rings fill.
     let going_on =
         parcels.as_ref().map(|parcels| handover::take_over(&registry, parcels)).unwrap_or_default();

@@ -15,6 +15,7 @@
 //! | `http` | requests and answers |
 //! | `registry` | the sessions there are |
 //! | `recording` | the recording of a session, and what becomes of it when the session changes |
+//! | `relay` | sessions that send to a relay daemon of LTTng |
 //! | `recovery` | what a daemon that was killed has left |
 //! | `handover` | sessions that the next daemon goes on with |
 //! | `amounts` | how much each user has taken of something |
@@ -42,6 +43,7 @@ mod peer;
 mod recording;
 mod recovery;
 mod registry;
+mod relay;
 mod sessions;
 mod shares;
 mod supervisor;

@@ -7,13 +7,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    descriptors::OfUser,
+    descriptors::{Held, OfUser},
     recovery::Note,
+    relay::{Forwarder, SentAll, Settled},
     sessions::{
         Added, Halt, Handed, HandedRunning, Listener, Model, Recorder, World,
         spec::{self, Rules, Tracks},
@@ -28,6 +31,9 @@ use crate::{
 };
 
 type Answer<T = ()> = Result<T, ControlError>;
+
+/// How long a relay daemon is waited for by a daemon that ends for the next one.
+const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 
 /// Whether a recording can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +61,10 @@ pub(super) struct Recording {
     /// Which programs it knows of.
     pub(super) generation: u64,
     pub(super) state: RecordingState,
+    /// What sends it to a relay daemon.
+    pub(super) relay: Option<(Arc<Forwarder>, Held)>,
+    /// Whether the output is a directory of the daemon's own.
+    pub(super) is_place: bool,
 }
 
 /// The same on its way to another daemon.
@@ -67,6 +77,8 @@ pub(super) struct HandedRecording {
     tracks: Tracks,
     state: RecordingState,
     running: HandedRunning,
+    #[serde(default)]
+    is_place: bool,
     /// Whether there is a recording that goes on.
     pub(super) is_open: bool,
 }
@@ -105,7 +117,24 @@ impl Recording {
         if !matches!(halted, Ok(true)) {
             self.state = RecordingState::Closed;
         }
-        halted.map(drop)
+        halted?;
+        self.settle(how)
+    }
+
+    /// Waits until everything that is stored is at the relay daemon, as long as that is there.
+    fn settle(&self, how: Halt) -> Answer {
+        let Some((relay, _)) = &self.relay else { return Ok(()) };
+        let mut known = None;
+        loop {
+            let Settled { waiting, packets } = relay.settle()?;
+            // What writes the trace may have waited for what was sent.
+            let is_all = waiting != 0 || known == Some(packets);
+            if is_all || how == Halt::Store {
+                return Ok(());
+            }
+            known = Some(packets);
+            self.recorder.halt(how)?;
+        }
     }
 
     /// Removes what was recorded in the current trace chunk; `files` are what stops have made of it.
@@ -120,7 +149,15 @@ impl Recording {
     /// # Errors
     /// It cannot go on, and has ended: everything is stored.
     pub(super) fn hand_over(self) -> Answer<(HandedRecording, Option<HandOver>)> {
-        let Self { recorder, output, note, rules, tracks, generation: _, state } = self;
+        if self.relay.is_some() {
+            self.end(Some(HAND_OVER_MAX))?;
+            return Err(ControlError::new(
+                Code::NotSupported,
+                "sessions that send to a relay daemon are not handed over: it is stopped, and can be started \
+                 again",
+            ));
+        }
+        let Self { recorder, output, note, rules, tracks, generation: _, state, relay: _, is_place } = self;
         let Handed { running, recording } = match recorder.hand_over() {
             Ok(handed) => handed,
             Err(error) => {
@@ -136,6 +173,7 @@ impl Recording {
             tracks,
             state,
             running,
+            is_place,
             is_open: recording.is_some(),
         };
         Ok((handed, recording))
@@ -151,22 +189,39 @@ impl Recording {
         (keeps, note): (bool, Note),
         listener: Box<dyn Listener>,
     ) -> Answer<Self> {
-        let HandedRecording { output, note: _, rules, tracks, state, running, is_open: _ } = handed;
+        let HandedRecording { output, note: _, rules, tracks, state, running, is_place, is_open: _ } = handed;
         let handed = Handed { running, recording };
-        let recorder = Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
+        let recorder =
+            Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
         let of_buffer =
             |rules: Vec<RuleSpec>| rules.into_iter().map(|rule| (spec::key_of(&rule), rule)).collect();
         let rules = rules.into_iter().map(|(buffer, rules)| (buffer, of_buffer(rules))).collect();
         // Which programs it knows is looked at again.
-        Ok(Self { recorder, output, note, rules, tracks, generation: u64::MAX, state })
+        let (generation, relay) = (u64::MAX, None);
+        Ok(Self { recorder, output, note, rules, tracks, generation, state, relay, is_place })
     }
 
-    /// Ends it. Everything is stored then.
-    pub(super) fn end(self) -> Answer {
-        let Self { recorder, note, .. } = self;
-        recorder.end()?;
+    /// Ends it. Everything is stored then, also at the relay daemon, if that is so before `limit` has passed;
+    /// without one, as long as it goes on.
+    pub(super) fn end(self, limit: Option<Duration>) -> Answer {
+        let Self { recorder, note, relay, output, is_place, .. } = self;
+        let ended = recorder.end();
+        let sent = relay.map_or_else(|| Ok(SentAll::default()), |(relay, _held)| relay.end(limit));
+        ended?;
         note.remove();
-        Ok(())
+        if is_place {
+            // What is in it stays.
+            let _ = std::fs::remove_dir(&output);
+        }
+        let SentAll { left: Some((bytes, dir)) } = sent? else { return Ok(()) };
+        Err(ControlError::new(
+            Code::RelayConnect,
+            format!(
+                "{bytes} bytes of packets did not get to the relay daemon, which is not there; {} has them, a \
+                 trace that babeltrace2 reads",
+                dir.display()
+            ),
+        ))
     }
 
     /// Lets it do what the description of its session says now.

@@ -20,7 +20,7 @@ pub(super) use self::handover::{HandedChunks, Taken};
 use self::maps::Maps;
 pub(super) use self::maps::{Budget, MapsAsked};
 use super::{
-    descriptors::Descriptors,
+    descriptors::{Descriptors, Held},
     files::Files,
     live::Live,
     notes::RecordingNotes,
@@ -28,6 +28,7 @@ use super::{
     peer::Peer,
     recording::{Recording, RecordingState, catalogue, check_rules},
     recovery::{Notes, Recoveries},
+    relay::{self, Abilities, Forwarder, Places, Target, send_snapshot},
     sessions::{Listener, Model, Programs, Recorder, Sample, SnapshotTo, Stored, Whose, World, spec},
     shares::{Share, Shares},
     triggers::{self, Counted, HandedTrigger, Triggers},
@@ -43,6 +44,7 @@ use crate::{
     },
     export::ctf::Publication,
     live::Offer,
+    relay::RelayAddress,
     terminal::SafeWriter,
 };
 
@@ -78,6 +80,9 @@ pub(super) struct Registry {
     /// The state of programs that triggers know of.
     followed: AtomicU64,
     live: Live,
+    /// Where what is on its way to relay daemons is, and how many bytes of each session.
+    places: Places,
+    backlog: u64,
 }
 
 /// A session.
@@ -100,6 +105,8 @@ struct Entry {
     waker: Mutex<Option<Arc<Notice>>>,
     /// What viewers read, of a session that they can read.
     offer: Option<Offer>,
+    /// What its relay daemon can do, once it was reached.
+    relay: Mutex<Option<Abilities>>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
     share: Mutex<Share>,
 }
@@ -129,6 +136,7 @@ impl Registry {
         recoveries: Recoveries,
         (shares, descriptors): (Shares, Descriptors),
         live: Live,
+        (places, backlog): (Places, u64),
     ) -> Self {
         let notifications = Arc::<Notifications>::default();
         Self {
@@ -143,6 +151,8 @@ impl Registry {
             programs: Mutex::default(),
             followed: AtomicU64::new(0),
             live,
+            places,
+            backlog,
         }
     }
 
@@ -246,6 +256,7 @@ impl Registry {
             maps: Mutex::default(),
             waker: Mutex::default(),
             offer,
+            relay: Mutex::default(),
             share: Mutex::default(),
         };
         let mut sessions = lock(&self.sessions);
@@ -310,7 +321,7 @@ impl Registry {
                 Some(recording) => recording.follow((&before, &after), &world)?,
                 // Until now it had maps only.
                 None if after.is_active() && after.channels().next().is_some() => {
-                    *recording = Some(self.begin(&entry, &after, &world)?);
+                    *recording = Some(self.begin(&entry, &after, (&world, before.was_started()))?);
                 }
                 None => check_rules(Some(&before), &after, &world)?,
             }
@@ -326,12 +337,13 @@ impl Registry {
         let entry = self.find(uid, name)?;
         let mut recording = self.lock(&entry, name)?;
         let mut model = lock(&entry.model).clone();
+        let was_started = model.was_started();
         model.start()?;
         let world = self.world(&model)?;
         if let Some(recording) = recording.as_mut() {
             recording.start(&model, &world)?;
         } else if model.channels().next().is_some() {
-            *recording = Some(self.begin(&entry, &model, &world)?);
+            *recording = Some(self.begin(&entry, &model, (&world, was_started))?);
         }
         entry.let_maps_count(true);
         let mut chunks = lock(&entry.chunks);
@@ -344,16 +356,53 @@ impl Registry {
     }
 
     /// Begins to record a session.
-    fn begin(&self, entry: &Arc<Entry>, model: &Model, world: &World) -> Answer<Recording> {
+    fn begin(
+        &self,
+        entry: &Arc<Entry>,
+        model: &Model,
+        (world, was_started): (&World, bool),
+    ) -> Answer<Recording> {
         let output = output_of(model)?;
-        let spec = spec::of(model, world, &output)?;
+        let is_place = matches!(output, To::Relay(_));
+        let (output, address) = match output {
+            To::Directory(path) => (path, None),
+            To::Relay(address) => (self.make_place(&entry.owner)?, Some(address)),
+        };
+        let begun = self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
+        if begun.is_err() && is_place {
+            self.places.remove_empty(&output);
+        }
+        begun.map(|recording| Recording { is_place, ..recording })
+    }
+
+    fn make_place(&self, owner: &Owner) -> Answer<PathBuf> {
+        let failed = |error: io::Error| {
+            ControlError::new(
+                Code::CreateDirectory,
+                format!("cannot create a directory below that of the daemon's state: {error}"),
+            )
+        };
+        self.places.make(owner).map_err(failed)
+    }
+
+    /// Begins to record a session into a directory, and to send that on.
+    fn begin_in(
+        &self,
+        entry: &Arc<Entry>,
+        (model, world): (&Model, &World),
+        (output, address): (&Path, Option<RelayAddress>),
+        was_started: bool,
+    ) -> Answer<Recording> {
+        let spec = spec::of(model, world, output)?;
         let (rules, tracks) = spec::recorded(&spec);
-        let note = self.notes.add(model.name(), &entry.owner, &output).map_err(|error| {
+        let relay = address.map(|address| self.forward(entry, model, (address, was_started), output));
+        let (relay, held) = relay.transpose()?.unzip();
+        let note = self.notes.add(model.name(), &entry.owner, output).map_err(|error| {
             ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
         })?;
-        let listener = self.listener(entry, model.name());
+        let listener = Box::new(self.listener(entry, model.name()));
         let owner = (entry.owner.clone(), self.descriptors.of(entry.owner.uid));
-        let started = Recorder::new(owner, (output.clone(), model.keeps()), Box::new(listener));
+        let started = Recorder::new(owner, (output.to_owned(), model.keeps()), (listener, relay.clone()));
         let started = started.and_then(|recorder| match recorder.start(spec) {
             Ok(()) => Ok(recorder),
             Err(error) => {
@@ -367,21 +416,47 @@ impl Registry {
                 let (period, bytes) = spec::schedule(model);
                 recorder.schedule(period, bytes);
                 *lock(&entry.waker) = Some(recorder.waker());
+                *lock(&entry.relay) = relay.as_ref().map(|relay| relay.abilities());
                 Ok(Recording {
                     recorder,
-                    output,
+                    output: output.to_owned(),
                     note,
                     rules,
                     tracks,
                     generation: world.generation,
                     state: RecordingState::Current,
+                    relay: relay.zip(held),
+                    is_place: false,
                 })
             }
             Err(error) => {
                 note.remove();
-                Err(self.recoveries.explain(entry.owner.uid, &output, error))
+                if let Some(relay) = relay {
+                    // Nothing was sent.
+                    let _ = relay.end(Some(Duration::ZERO));
+                }
+                Err(self.recoveries.explain(entry.owner.uid, output, error))
             }
         }
+    }
+
+    /// Connects to the relay daemon of a session.
+    fn forward(
+        &self,
+        entry: &Arc<Entry>,
+        model: &Model,
+        (address, is_known): (RelayAddress, bool),
+        place: &Path,
+    ) -> Answer<(Arc<Forwarder>, Held)> {
+        let held = self.descriptors.of(entry.owner.uid).take(relay::DESCRIPTORS)?;
+        let target = self.target(model, address, is_known);
+        let listener = Box::new(self.listener(entry, model.name()));
+        Ok((Forwarder::start(target, &entry.owner, place.to_owned(), listener)?, held))
+    }
+
+    fn target(&self, model: &Model, address: RelayAddress, is_known: bool) -> Target {
+        let (session, created_at) = (model.name().to_owned(), model.session().summary.created_at);
+        Target { address, session, created_at, backlog: self.backlog, is_known }
     }
 
     /// Stops a session: everything that was recorded is in its files then, or, of a session that keeps its
@@ -404,7 +479,7 @@ impl Registry {
         let entry = self.find(uid, name)?;
         let mut recording = self.lock(&entry, name)?;
         let counts = entry.count(recording.as_ref());
-        let ended = recording.take().map_or(Ok(()), Recording::end);
+        let ended = recording.take().map_or(Ok(()), |recording| recording.end(None));
         lock(&self.sessions).remove(&(uid, name.to_owned()));
         lock(&entry.maps).clear();
         self.shares.give_back(uid, std::mem::take(&mut *lock(&entry.share)));
@@ -422,7 +497,7 @@ impl Registry {
         match &*recording {
             Some(recording) if recording.is_open() => recording.recorder.rotate()?,
             // What was recorded is a file since the stop.
-            _ => {
+            of => {
                 let mut chunks = lock(&entry.chunks);
                 let closed = std::mem::take(&mut chunks.stopped).pop();
                 let (id, path) = closed.ok_or_else(|| {
@@ -431,6 +506,9 @@ impl Registry {
                         "nothing was recorded since the session was cleared",
                     )
                 })?;
+                if let Some((relay, _)) = of.as_ref().and_then(|recording| recording.relay.as_ref()) {
+                    relay.archive(chunk_of(id));
+                }
                 let state = if path.is_some() { RotationState::Completed } else { RotationState::Failed };
                 chunks.last = Some(Rotation { id, state, path });
             }
@@ -457,9 +535,19 @@ impl Registry {
     pub(super) fn snapshot(&self, uid: u32, name: &str, wanted: &TakeSnapshot) -> Answer<Snapshot> {
         let entry = self.find(uid, name)?;
         let recording = self.lock(&entry, name)?;
-        let to = snapshot_to(&lock(&entry.model), wanted)?;
+        let model = lock(&entry.model).clone();
+        let (to, place) = snapshot_to(&model, wanted)?;
         let recording = recording.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
-        let Stored { path, events } = recording.recorder.snapshot(to)?;
+        let Stored { path, events } = match place {
+            To::Directory(dir) => recording.recorder.snapshot(SnapshotTo { dir, ..to })?,
+            To::Relay(address) => {
+                let target = self.target(&model, address, false);
+                let place = self.make_place(&entry.owner)?;
+                let sent = snapshot_for(&recording.recorder, &entry.owner, (&target, &place), to);
+                self.places.remove_empty(&place);
+                sent?
+            }
+        };
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         lock(&entry.files).add(path.clone());
         Ok(Snapshot { name, path, events })
@@ -477,6 +565,11 @@ impl Registry {
         }
         if !model.is_active() && chunks.is_cleared_since_stop && model.maps().is_empty() {
             return Err(Code::ClearedAfterStop.into());
+        }
+        match *lock(&entry.relay) {
+            Some(Abilities { has_chunks: false, .. }) => return Err(Code::ClearUnavailableRelay.into()),
+            Some(Abilities { may_clear: false, .. }) => return Err(Code::ClearDisallowedRelay.into()),
+            _ => {}
         }
         chunks.is_cleared_since_stop = !model.is_active();
         let stopped = std::mem::take(&mut chunks.stopped);
@@ -510,7 +603,13 @@ impl Registry {
         let recording = recording.as_ref().filter(|recording| is_active && recording.is_open());
         let of = recording.ok_or_else(|| ControlError::from(Code::NotStarted))?;
         match what {
-            "metadata" => of.recorder.regenerate_metadata(),
+            "metadata" => match *lock(&entry.relay) {
+                Some(Abilities { may_regenerate: false, .. }) => Err(ControlError::new(
+                    Code::NotSupported,
+                    "the relay daemon is older than LTTng 2.8, and takes metadata only once",
+                )),
+                _ => of.recorder.regenerate_metadata(),
+            },
             "statedump" => of.recorder.regenerate_state(),
             _ => Err(Code::Invalid.into()),
         }
@@ -650,6 +749,9 @@ impl Entry {
             model.check_rotation()?;
             model.is_active()
         };
+        if matches!(*lock(&self.relay), Some(Abilities { has_chunks: false, .. })) {
+            return Err(Code::RotationUnavailableRelay.into());
+        }
         if !is_active && lock(&self.chunks).is_done_since_stop {
             return Err(Code::RotatedAfterStop.into());
         }
@@ -785,29 +887,69 @@ fn rotation_id(chunk: u64) -> u64 {
     chunk.saturating_sub(1)
 }
 
+/// The chunk that a rotation archives.
+fn chunk_of(rotation: u64) -> u64 {
+    rotation.saturating_add(1)
+}
+
+/// Takes a snapshot into a directory of the daemon's own, and sends it to a relay daemon as the user.
+fn snapshot_for(
+    recorder: &Recorder,
+    owner: &Owner,
+    (target, place): (&Target, &Path),
+    to: SnapshotTo,
+) -> Answer<Stored> {
+    let Stored { path, events } = recorder.snapshot(SnapshotTo { dir: place.to_owned(), ..to })?;
+    let refused = |error: io::Error| ControlError::new(Code::SnapshotFailed, error.to_string());
+    let sent = std::thread::scope(|scope| {
+        let send = || owner.take_identity().map_err(refused).and_then(|()| send_snapshot(target, &path));
+        scope.spawn(send).join()
+    });
+    // A panic has been printed.
+    let path = sent.unwrap_or_else(|_| Err(Code::SnapshotFailed.into()))?;
+    Ok(Stored { path, events })
+}
+
 /// Where a snapshot goes: to the place that is named, or to the session's first output.
-fn snapshot_to(model: &Model, wanted: &TakeSnapshot) -> Answer<SnapshotTo> {
+fn snapshot_to(model: &Model, wanted: &TakeSnapshot) -> Answer<(SnapshotTo, To)> {
     model.check_snapshot(wanted)?;
     let TakeSnapshot { name, path, max_size } = wanted.clone();
     let output = model.session().snapshot_outputs.first();
     let dir = path.or_else(|| output.map(|output| output.path.clone()));
-    Ok(SnapshotTo {
-        dir: dir.ok_or_else(|| ControlError::from(Code::NoOutput))?,
+    let place = To::of(dir.ok_or_else(|| ControlError::from(Code::NoOutput))?)?;
+    let to = SnapshotTo {
+        dir: PathBuf::new(),
         name: name.or_else(|| output?.name.clone()).unwrap_or_else(|| "snapshot".to_owned()),
         max_size: max_size.or_else(|| output?.max_size),
-    })
+    };
+    Ok((to, place))
+}
+
+/// Where something goes.
+enum To {
+    Directory(PathBuf),
+    Relay(RelayAddress),
+}
+
+impl To {
+    fn of(place: PathBuf) -> Answer<Self> {
+        match place.to_str().filter(|url| url.contains("://")) {
+            Some(url) => RelayAddress::parse(url).map(Self::Relay).ok_or_else(|| Code::Invalid.into()),
+            None => Ok(Self::Directory(place)),
+        }
+    }
 }
 
 /// Where a session is recorded to.
-fn output_of(model: &Model) -> Answer<PathBuf> {
+fn output_of(model: &Model) -> Answer<To> {
     let session = model.session();
     let path = match &session.summary.mode {
-        SessionMode::Local { output } => output.as_deref(),
-        SessionMode::Served { output, .. } => Some(output.as_path()),
-        SessionMode::Snapshot => session.snapshot_outputs.first().map(|output| output.path.as_path()),
-        SessionMode::Network { .. } | SessionMode::Live { .. } => None,
+        SessionMode::Local { output } => output.clone(),
+        SessionMode::Served { output, .. } => Some(output.clone()),
+        SessionMode::Snapshot => session.snapshot_outputs.first().map(|output| output.path.clone()),
+        SessionMode::Network { url } | SessionMode::Live { url, .. } => Some(PathBuf::from(url)),
     };
-    path.map(Path::to_owned).ok_or_else(|| Code::NoOutput.into())
+    To::of(path.ok_or_else(|| ControlError::from(Code::NoOutput))?)
 }
 
 /// Tells who looks after the daemon, without anything that a terminal obeys: names are those of users.

@@ -164,9 +164,7 @@ fn snapshot_outputs(of: Node<'_, '_>) -> Read<Vec<SnapshotOutput>> {
         let Some(to) = element(of, "consumer_output").map(address).transpose()?.flatten() else {
             return Err("an output for snapshots has no place".to_owned());
         };
-        let Address::Local(path) = to else {
-            return Err("snapshots that go to a relay daemon are not supported".to_owned());
-        };
+        let path = to.place();
         let name = text(of, "name").filter(|name| !name.is_empty()).map(str::to_owned);
         let max_size = number(of, "max_size")?.filter(|size| *size > 0);
         Ok(SnapshotOutput { id: 0, name, path, max_size })

@@ -1,5 +1,6 @@
 //! A session as a file.
 
+use super::super::address::is_relay;
 use super::super::document::Node;
 use super::super::{context, nodes, text};
 use super::NAMESPACE;
@@ -69,18 +70,22 @@ fn output(of: &Session) -> Node {
         SessionMode::Local { .. } | SessionMode::Served { .. } => {
             consumer_output(Node::text("path", text::output(&of.summary.mode)))
         }
-        SessionMode::Network { url } | SessionMode::Live { url, .. } => {
-            let parts = vec![Node::text("control_uri", url), Node::text("data_uri", url)];
-            consumer_output(Node::Parts("net_output", parts))
-        }
+        SessionMode::Network { url } | SessionMode::Live { url, .. } => consumer_output(net_output(url)),
     }
+}
+
+fn net_output(url: &str) -> Node {
+    Node::Parts("net_output", vec![Node::text("control_uri", url), Node::text("data_uri", url)])
 }
 
 fn snapshot_output(of: &SnapshotOutput) -> Node {
     let parts = vec![
         Node::text("name", of.name.clone().unwrap_or_default()),
         Node::number("max_size", of.max_size.unwrap_or_default()),
-        consumer_output(Node::text("path", of.path.display().to_string())),
+        consumer_output(match of.path.to_str().filter(|_| is_relay(&of.path)) {
+            Some(url) => net_output(url),
+            None => Node::text("path", of.path.display().to_string()),
+        }),
     ];
     Node::Parts("output", parts)
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::super::address::{Address, Relay};
+use super::super::address::{Address, Relay, is_relay, shown_place};
 use super::super::at::{At, Done, Failure};
 use super::super::document::Node;
 use super::super::{home, nodes, text};
@@ -38,7 +38,8 @@ pub struct Create {
     #[arg(long, value_name = "DELAYUS", num_args = 0..=1, default_missing_value = "1000000")]
     pub live: Option<String>,
 
-    /// Where to write or send to: file://DIR, or net://HOST:CONTROL:DATA/DIR, of which HOST is enough
+    /// Where to write or send to: file://DIR, or net://HOST:CONTROL:DATA/DIR, of which HOST is enough. What is
+    /// sent is neither encrypted nor authenticated
     #[arg(short = 'U', long, value_name = "URL")]
     pub set_url: Option<String>,
 
@@ -104,13 +105,12 @@ impl Create {
             return Err(Failure::new(Code::SessionName.text()));
         }
         let address = self.address()?;
-        let directory = |address: Option<Address>| match address {
+        let directory = |address: Option<Address>| -> Result<Option<PathBuf>, Failure> {
+            match address {
             _ if self.no_output => Ok(None),
-            Some(Address::Local(path)) => Ok(Some(path)),
-            Some(Address::Relay(_)) => {
-                Err(Failure::new(format!("{}: snapshots are written here", Code::NotSupported.text())))
-            }
+            Some(address) => Ok(Some(address.place())),
             None => Ok(Some(at.home()?.traces().join(below))),
+            }
         };
         let mut snapshot_output = None;
         let mode = match (&self.live, address) {
@@ -122,9 +122,11 @@ impl Create {
             (None, Some(Address::Relay(relay))) => SessionMode::Network { url: relay.url() },
             (None, address) => SessionMode::Local { output: directory(address)? },
         };
-        // Viewers read nothing else.
-        let is_served = matches!(mode, SessionMode::Served { .. });
-        let format = self.format.unwrap_or(if is_served { Format::Lttng } else { at.name.format() });
+        let is_sent = matches!(mode, SessionMode::Network { .. } | SessionMode::Live { .. })
+            || snapshot_output.as_ref().is_some_and(|place| is_relay(place));
+        // Viewers and relay daemons take nothing else.
+        let is_trace = is_sent || matches!(mode, SessionMode::Served { .. });
+        let format = self.format.unwrap_or(if is_trace { Format::Lttng } else { at.name.format() });
         Ok(NewSession { name: Some(name), mode, snapshot_output, format })
     }
 
@@ -176,7 +178,7 @@ fn told(name: &str, mode: &SessionMode, snapshots: Option<&Path>) -> String {
     let to = text::output(mode);
     match mode {
         SessionMode::Snapshot => {
-            let place = snapshots.map(|path| format!("Default snapshot output set to {}\n", path.display()));
+            let place = snapshots.map(|place| format!("Default snapshot output set to {}\n", shown_place(place)));
             format!(
                 "Snapshot session {name} created.\n{}Every channel enabled for this session will be set to \
                  mmap output and default to overwrite mode.\n",

@@ -120,9 +120,9 @@ impl Load {
             Failure::new(format!("Session {} cannot go to {url}", session.name.clone().unwrap_or_default()))
         };
         match (&mut session.mode, address) {
-            (SessionMode::Snapshot, Address::Local(path)) => {
+            (SessionMode::Snapshot, address) => {
                 saved.snapshot_outputs.clear();
-                session.snapshot_output = Some(path);
+                session.snapshot_output = Some(address.place());
             }
             (SessionMode::Live { url, .. }, Address::Relay(relay)) => *url = relay.url(),
             (SessionMode::Served { output, .. }, Address::Local(path)) => *output = path,
@@ -134,7 +134,6 @@ impl Load {
                 let timer_us = mode.live_timer_us().unwrap_or_default();
                 *mode = SessionMode::Served { output, timer_us };
             }
-            (SessionMode::Snapshot, Address::Relay(_)) => return Err(not_so()),
             (mode, Address::Local(path)) => *mode = SessionMode::Local { output: Some(path) },
             (mode, Address::Relay(relay)) => *mode = SessionMode::Network { url: relay.url() },
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::super::address::Address;
+use super::super::address::{Address, Relay, shown_place};
 use super::super::at::{At, Done, Failure};
 use super::super::document::Node;
 use super::super::{home, nodes, units};
@@ -36,7 +36,7 @@ pub enum Action {
 /// A snapshot, or a place for them.
 #[derive(Args, Debug)]
 pub struct Wanted {
-    /// Where to: a directory or file://DIR
+    /// Where to: a directory, file://DIR, or a relay daemon: net://HOST:CONTROL:DATA/DIR
     #[arg(value_name = "URL")]
     pub url: Option<String>,
 
@@ -51,11 +51,11 @@ pub struct Wanted {
     #[arg(short, long, value_name = "SIZE")]
     pub max_size: Option<String>,
 
-    /// A relay daemon: not supported
+    /// Where a relay daemon takes commands; with --data-url
     #[arg(short = 'C', long, value_name = "URL")]
     pub ctrl_url: Option<String>,
 
-    /// A relay daemon: not supported
+    /// Where it takes data; with --ctrl-url
     #[arg(short = 'D', long, value_name = "URL")]
     pub data_url: Option<String>,
 }
@@ -73,14 +73,18 @@ pub struct Unwanted {
 
 impl Wanted {
     fn path(&self) -> Result<Option<PathBuf>, Failure> {
-        let relay = || Failure::new(format!("{}: snapshots are written here", Code::NotSupported.text()));
-        if self.ctrl_url.is_some() || self.data_url.is_some() {
-            return Err(relay());
+        match (&self.ctrl_url, &self.data_url) {
+            (Some(control), Some(data)) => {
+                let relay = Relay::of_both(control, data);
+                let relay = relay.ok_or_else(|| Failure::new("Unrecognized URL format."))?;
+                return Ok(Some(relay.url().into()));
+            }
+            (None, None) => {}
+            _ => return Err(Failure::new("URLs must be specified for both data and control")),
         }
         let Some(url) = &self.url else { return Ok(None) };
         match Address::parse(url) {
-            Some(Address::Local(path)) => Ok(Some(path)),
-            Some(Address::Relay(_)) => Err(relay()),
+            Some(address) => Ok(Some(address.place())),
             None if url.contains("://") => Err(Failure::new(format!("Invalid URL: {url}"))),
             None => {
                 let path = home::absolute(url.as_ref());
@@ -137,7 +141,7 @@ fn add(at: &mut At, wanted: &Wanted) -> Result<Vec<Node>, Failure> {
     let (path, max_size) = (wanted.path()?.ok_or_else(nowhere)?, wanted.max_size()?);
     let new = SnapshotOutput { id: 0, name: wanted.name.clone(), path, max_size };
     let SnapshotOutput { id, name, path, max_size } = at.client()?.add_snapshot_output(&session, &new)?;
-    let (name, path) = (name.unwrap_or_default(), path.display().to_string());
+    let (name, path) = (name.unwrap_or_default(), shown_place(&path));
     at.say.line(&format!("Snapshot output successfully added for session {session}"));
     at.say.line(&format!("  [{id}] {name}: {path}{}", limit(max_size)));
     let parts = vec![
@@ -180,7 +184,7 @@ fn list(at: &mut At, of: &InSession) -> Result<Vec<Node>, Failure> {
     }
     for SnapshotOutput { id, name, path, max_size } in &session.snapshot_outputs {
         let name = name.clone().unwrap_or_default();
-        at.say.line(&format!("    [{id}] {name}: {}{}", path.display(), limit(*max_size)));
+        at.say.line(&format!("    [{id}] {name}: {}{}", shown_place(path), limit(*max_size)));
     }
     let outputs = session.snapshot_outputs.iter().map(nodes::snapshot_output).collect();
     let parts = vec![Node::text("name", name), Node::Items("snapshots", outputs)];

@@ -126,8 +126,9 @@ impl StreamFiles {
 
     /// Tells of a file that was created.
     fn publish(&mut self, file: &str) {
-        let Self { dir: TraceDirectory { kernel, index, publisher, .. }, name, id, .. } = self;
-        let publish = |of: &mut Publisher| of.file((name.as_str(), id.0, id.1), ([&*kernel, &*index], file));
+        let Self { dir: TraceDirectory { kernel, index, publisher, .. }, name, id, limits, .. } = self;
+        let stream = (name.as_str(), id.0, id.1, *limits);
+        let publish = |of: &mut Publisher| of.file(stream, ([&*kernel, &*index], file));
         self.published = publisher.as_mut().map(publish);
     }
 

@@ -8,15 +8,19 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
-    io,
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::FileExt as _,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use super::files::{INDEX_ENTRY, INDEX_HEAD, index_name};
+use rustix::fs::FallocateFlags;
+
+use super::files::{FileLimits, INDEX_ENTRY, INDEX_HEAD, index_name};
 use crate::output::Directory;
 
+/// A file that is written anew. Readers take no file for a stream whose name begins with a dot.
+const DRAFT: &str = ".draft";
 /// The name of a trace's metadata file.
 pub(super) const METADATA: &str = "metadata";
 
@@ -68,6 +72,8 @@ pub struct Stream {
     pub class: u32,
     /// Which one of its class it is (`stream_instance_id`).
     pub instance: u64,
+    /// How large its files become, and how many there are of a chunk.
+    pub limits: FileLimits,
     /// Its files, the oldest first.
     pub files: VecDeque<PacketFile>,
     /// How many packets there were in all, also in files that are gone. Each has this number less one as its
@@ -168,6 +174,46 @@ impl PacketFile {
         let index = self.index.open_file(index_name(&self.name))?;
         Ok(OpenFile { data: self.data.open_file(&self.name)?, index })
     }
+
+    /// Gives the space of its first bytes back, which nobody needs any more: they are zeros then.
+    ///
+    /// # Errors
+    /// It is gone, or its file system has no files with holes.
+    pub fn release(&self, bytes: u64) -> io::Result<()> {
+        let file = self.data.open_for_writing(&self.name)?;
+        rustix::fs::fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, bytes)?;
+        Ok(())
+    }
+
+    /// Leaves only the packets from this one on, and their entries in the index.
+    ///
+    /// # Errors
+    /// It cannot be read or written; it may have less in it then.
+    pub fn leave_from(&self, number: u64) -> io::Result<()> {
+        let open = self.open()?;
+        let from = if number < self.packets { open.packet(number)?.offset } else { self.bytes };
+        let mut data = self.data.replace(DRAFT)?;
+        let mut rest = &open.data;
+        rest.seek(io::SeekFrom::Start(from))?;
+        io::copy(&mut rest.take(self.bytes.saturating_sub(from)), &mut data)?;
+        let mut head = [0; INDEX_HEAD as usize];
+        open.index.read_exact_at(&mut head, 0)?;
+        let mut index = self.index.replace(DRAFT)?;
+        index.write_all(&head)?;
+        for number in number..self.packets {
+            let Packet { offset, packet_bits, content_bits, begin, end, discarded, .. } = open.packet(number)?;
+            let Packet { class, instance, sequence, .. } = open.packet(number)?;
+            let offset = offset.saturating_sub(from);
+            let words =
+                [offset, packet_bits, content_bits, begin, end, discarded, class, instance, sequence];
+            index.write_all(&words.map(u64::to_be_bytes).concat())?;
+        }
+        let to = |dir: &Directory, name: &str| dir.rename(DRAFT.as_ref(), dir, name.as_ref());
+        // An index never has what is not there.
+        self.index.remove(index_name(&self.name))?;
+        to(&self.data, &self.name)?;
+        to(&self.index, &index_name(&self.name))
+    }
 }
 
 impl OpenFile {
@@ -231,6 +277,17 @@ impl Consumer {
     /// Says that so many bytes of packets have been read, or given up, since the last time.
     pub fn took(&self, bytes: u64) {
         self.position(|position| position.bytes = position.bytes.saturating_add(bytes));
+    }
+
+    /// Says how many bytes of packets wait, of all that there are: also of packets that are gone without
+    /// having been read.
+    pub fn waits(&self, bytes: u64) {
+        self.publication.change(|state| {
+            let taken = state.bytes.saturating_sub(bytes);
+            if let Some(position) = state.consumers.get_mut(&self.number) {
+                position.bytes = taken;
+            }
+        });
     }
 
     /// Says that no chunk before this one is needed.
@@ -415,7 +472,7 @@ impl Publisher {
     /// A stream has a new file, in place of one of the same name in its chunk. Gives the stream's number.
     pub(super) fn file(
         &self,
-        (stream, class, instance): (&str, u32, u64),
+        (stream, class, instance, limits): (&str, u32, u64, FileLimits),
         ([data, index], name): ([&Directory; 2], &str),
     ) -> u64 {
         self.publication.change(|state| {
@@ -428,6 +485,7 @@ impl Publisher {
                 name: stream.to_owned(),
                 class,
                 instance,
+                limits,
                 files: VecDeque::new(),
                 packets: 0,
                 silent_until: 0,

@@ -3,6 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ use crate::{
         user::Owner,
     },
 };
+
+/// How long a relay daemon is waited for when the daemon ends.
+const END_MAX: Duration = Duration::from_secs(30);
 
 impl Registry {
     /// Waits until no file is being made.
@@ -66,6 +70,7 @@ impl Registry {
             maps: Mutex::default(),
             waker: Mutex::default(),
             offer,
+            relay: Mutex::default(),
             share: Mutex::new(share),
         });
         let listener = || self.listener(&entry, &name);
@@ -126,7 +131,7 @@ impl Taken {
     pub(in crate::service) fn end(self) {
         let Self(entry) = self;
         let recording = lock(&entry.recording).take();
-        if let Some(Err(error)) = recording.map(Recording::end) {
+        if let Some(Err(error)) = recording.map(|recording| recording.end(Some(END_MAX))) {
             let name = lock(&entry.model).name().to_owned();
             log(&format!("session {name} of user {}: {error}", entry.owner.uid));
         }

@@ -16,6 +16,7 @@ use crate::{
         session::SessionDomain,
         track::Attribute,
     },
+    relay::RelayAddress,
     spec::SWITCH_NS_MIN,
     utc,
 };
@@ -73,11 +74,12 @@ impl Model {
             SessionMode::Local { output } => output.iter().try_for_each(|path| check_path(path))?,
             SessionMode::Snapshot => {}
             SessionMode::Served { output, timer_us } => check_served(output, *timer_us, format)?,
-            SessionMode::Network { .. } | SessionMode::Live { .. } => {
+            SessionMode::Network { url } => check_network(&name, url, format)?,
+            SessionMode::Live { .. } => {
                 return Err(ControlError::new(
                     Code::NotSupported,
-                    "sessions that send to a relay daemon are not there yet; without --set-url, a session writes \
-                     to a directory",
+                    "live sessions at a relay daemon are not there yet; without --live, a session is written to a \
+                     directory, or sent to a relay daemon where it can be read when it is stopped",
                 ));
             }
         }
@@ -116,6 +118,11 @@ impl Model {
     /// Whether it keeps the newest events until a snapshot is taken.
     pub(in crate::service) fn keeps(&self) -> bool {
         matches!(self.session.summary.mode, SessionMode::Snapshot)
+    }
+
+    /// Whether it was started before.
+    pub(in crate::service) fn was_started(&self) -> bool {
+        self.was_started
     }
 
     /// Whether it has rules that wait for programs.
@@ -419,7 +426,7 @@ impl Model {
             check_snapshot_name(name)?;
         }
         if let Some(path) = path {
-            check_path(path)?;
+            self.check_snapshot_place(path)?;
         }
         if *max_size == Some(0) {
             return Err(Code::SnapshotSize.into());
@@ -439,7 +446,7 @@ impl Model {
         if !self.keeps() {
             return Err(Code::NotSnapshotSession.into());
         }
-        check_path(&path)?;
+        self.check_snapshot_place(&path)?;
         if max_size == Some(0) {
             return Err(Code::SnapshotSize.into());
         }
@@ -470,9 +477,18 @@ impl Model {
         Ok(())
     }
 
+    /// Whether snapshots can go to a directory or relay daemon.
+    fn check_snapshot_place(&self, place: &Path) -> Checked {
+        let Summary { name, format, .. } = &self.session.summary;
+        match place.to_str().filter(|url| url.contains("://")) {
+            Some(url) => check_network(name, url, *format),
+            None => check_path(place),
+        }
+    }
+
     fn check_rotates(&self) -> Checked {
         match &self.session.summary.mode {
-            SessionMode::Local { output: Some(_) } | SessionMode::Served { .. } => Ok(()),
+            SessionMode::Local { output: Some(_) } | SessionMode::Served { .. } | SessionMode::Network { .. } => Ok(()),
             SessionMode::Local { output: None } => Err(Code::NoOutput.into()),
             _ => Err(Code::RotationUnavailable.into()),
         }
@@ -592,6 +608,25 @@ fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
             Err(ControlError::new(Code::NotSupported, "rules of the user domain are for markers of programs"))
         }
     }
+}
+
+/// Whether a session can be sent to a relay daemon.
+pub(in crate::service) fn check_network(name: &str, url: &str, format: Format) -> Checked {
+    let invalid = |why: String| Err(ControlError::new(Code::Invalid, why));
+    check_text(url)?;
+    let Some(address) = RelayAddress::parse(url) else {
+        return invalid(format!("{url} is no address of a relay daemon: net://HOST:CONTROL:DATA/PATH"));
+    };
+    if address.base_path().is_none() || url.contains(char::is_control) {
+        return invalid(format!("{url}: the path at the relay daemon has no `..` and no control characters"));
+    }
+    if name.starts_with('.') {
+        return invalid("relay daemons take no session whose name begins with a dot".to_owned());
+    }
+    if format != Format::Lttng {
+        return invalid("what is sent to a relay daemon is in LTTng's format: say `lttng`".to_owned());
+    }
+    Ok(())
 }
 
 /// Whether a text is a name.

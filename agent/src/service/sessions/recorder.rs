@@ -19,7 +19,7 @@ use crate::{
     capture::{HandOver, Notice, Tracking},
     control::{Code, ControlError, trigger::BufferUsage},
     export::ctf::Publication,
-    service::{descriptors::OfUser, user::Owner},
+    service::{descriptors::OfUser, relay::Forwarder, user::Owner},
     spec::{RecordingSpec, RuleSpec, What},
 };
 
@@ -165,22 +165,22 @@ impl Recorder {
     /// Starts the thread, which has the rights of the owner where files are concerned, and opens what the
     /// owner may have. Its files go to a
     /// directory, which is made if it is not there; of a session that `keeps` its newest events, only
-    /// snapshots are files. Nothing is recorded yet.
+    /// snapshots are files. What `relay` sends is removed from there. Nothing is recorded yet.
     ///
     /// # Errors
     /// The directory cannot be used, or there are no threads or descriptors left.
     pub(in crate::service) fn new(
         owner: (Owner, OfUser),
         (dir, keeps): (PathBuf, bool),
-        listener: Box<dyn Listener>,
+        (listener, relay): (Box<dyn Listener>, Option<Arc<Forwarder>>),
     ) -> Result<Self, ControlError> {
-        Self::spawn(owner, (dir, keeps), listener, |_| Ok(()))
+        Self::spawn(owner, (dir, keeps), (listener, relay), |_| Ok(()))
     }
 
     fn spawn(
         owner: (Owner, OfUser),
         (dir, keeps): (PathBuf, bool),
-        listener: Box<dyn Listener>,
+        (listener, relay): (Box<dyn Listener>, Option<Arc<Forwarder>>),
         begin: impl FnOnce(&mut Running) -> Result<(), ControlError> + Send + 'static,
     ) -> Result<Self, ControlError> {
         let (commands, received) = mpsc::channel();
@@ -188,7 +188,7 @@ impl Recorder {
         let wake = Arc::new(Notice::new().map_err(of_system)?);
         let waker = Arc::clone(&wake);
         let begin = move |mut running: Running| begin(&mut running).map(|()| running);
-        let record = move || match Running::new(owner, (&dir, keeps), (listener, waker)).and_then(begin) {
+        let record = move || match Running::new(owner, (&dir, keeps), (listener, waker), relay).and_then(begin) {
             Ok(running) => {
                 // Who starts this waits for it.
                 let _ = begun.send(Ok(()));
@@ -315,7 +315,7 @@ impl Recorder {
         listener: Box<dyn Listener>,
         handed: Handed,
     ) -> Result<Self, ControlError> {
-        Self::spawn(owner, (dir, keeps), listener, |running| running.go_on(handed))
+        Self::spawn(owner, (dir, keeps), (listener, None), |running| running.go_on(handed))
     }
 
     /// Stops recording for good, and waits until everything is stored.

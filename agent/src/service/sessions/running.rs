@@ -20,7 +20,7 @@ use super::recorder::{
 };
 use crate::{
     capture::{
-        AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
+        AddError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
         Tracking, finish,
     },
     control::{Code, ControlError},
@@ -28,9 +28,10 @@ use crate::{
     plan::{Addition, Plan},
     service::{
         descriptors::{Held, OfUser},
+        relay::Forwarder,
         user::Owner,
     },
-    spec::{RecordingSpec, RuleSpec, What},
+    spec::{KEEP_BYTES_MIN, RecordingSpec, RuleSpec, What},
     utc,
 };
 
@@ -67,6 +68,8 @@ pub(super) struct Running {
     /// When the listener is told next how much is stored.
     next_sample: Option<Instant>,
     has_failed: bool,
+    /// What sends the trace on, if somebody does.
+    relay: Option<Arc<Forwarder>>,
 }
 
 /// A recording that can begin.
@@ -124,6 +127,7 @@ impl Running {
         (owner, descriptors): (Owner, OfUser),
         (dir, keeps): (&Path, bool),
         (listener, wake): (Box<dyn Listener>, Arc<Notice>),
+        relay: Option<Arc<Forwarder>>,
     ) -> Answer<Self> {
         owner.take_rights().map_err(|error| {
             ControlError::new(
@@ -152,6 +156,7 @@ impl Running {
             stored_before: 0,
             next_sample: None,
             has_failed: false,
+            relay,
         })
     }
 
@@ -297,15 +302,33 @@ impl Running {
         };
         options.manifest.output = path;
         options.first_archive = self.next_chunk;
+        self.bound_spool(&mut options);
         let held = self.descriptors.take(options.descriptors())?;
         let session = Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))?;
         Ok(Prepared { session, held, notes })
+    }
+
+    /// Limits what is stored here of what is sent to somebody who may be away: the newest data stay.
+    fn bound_spool(&self, options: &mut CaptureOptions) {
+        let Some(relay) = &self.relay else { return };
+        let cpus = options.cpus.len().max(1) as u64;
+        let stored = || options.channels.iter().filter(|channel| !channel.overwrite);
+        let sets = |channel: &ChannelOptions| channel.sets.as_ref().map_or(1, |sets| sets.count.into());
+        let streams = stored().map(sets).sum::<u64>().saturating_mul(cpus);
+        let cap = (relay.spool / streams.max(1)).max(KEEP_BYTES_MIN);
+        for channel in options.channels.iter_mut().filter(|channel| !channel.overwrite) {
+            channel.cap = Some(cap);
+        }
     }
 
     /// Goes on with a recording that has begun.
     fn take(&mut self, recording: Prepared) {
         let Prepared { session, held, notes } = recording;
         self.listener.has_notes(notes, Whose::Recording);
+        if let (Some(relay), Some(publication)) = (&self.relay, session.publication()) {
+            // Before anything is written.
+            relay.follow(publication);
+        }
         self.follow(&session);
         self.next_chunk = session.archive_number() + 1;
         self.session = Some(session);
@@ -358,6 +381,13 @@ impl Running {
             ControlError::new(Code::ClearFailed, format!("cannot remove {}: {error}", what.display()))
         };
         let mut files = files.to_vec();
+        let mut cleared = Ok(());
+        if let Some(relay) = &self.relay {
+            // What a stop has closed is the last chunk there.
+            let from = self.session.as_ref().map_or(self.next_chunk - 1, Session::archive_number);
+            cleared = relay.clear(from);
+            files.clear();
+        }
         if let Some(session) = self.session.take() {
             // What was lost is what there was no room for, whether it is kept or not.
             self.lost_before = self.losses_with(Some(&session));
@@ -384,7 +414,7 @@ impl Running {
                 _ => {}
             }
         }
-        Ok(())
+        cleared
     }
 
     /// Waits for what is being made, and tells of all but the chunk that the next recording begins with:
@@ -431,6 +461,7 @@ impl Running {
             if self.keeps {
                 let _ = recorded.spool.remove();
             } else {
+                self.archive(chunk);
                 self.make_file(recorded);
                 self.listener.has_rotated(chunk);
             }
@@ -480,9 +511,17 @@ impl Running {
         self.next_chunk = session.archive_number() + 1;
         self.begin_chunk();
         self.listener.has_rotated(chunk);
+        self.archive(chunk);
         self.in_work.push_back(chunk);
         self.finisher.add(recorded);
         Ok(())
+    }
+
+    /// A chunk is archived by who gets it, too.
+    fn archive(&self, chunk: u64) {
+        if let Some(relay) = &self.relay {
+            relay.archive(chunk);
+        }
     }
 
     fn snapshot(&mut self, to: &SnapshotTo) -> Answer<Stored> {
@@ -603,13 +642,22 @@ impl Running {
     fn next_done(&mut self) -> Option<(Option<u64>, Result<Stored, String>)> {
         Some(match self.finisher.next_done()? {
             Done::TraceEnded { error, spool } => (None, Err(kept(&error.to_string(), &spool))),
-            done => (self.in_work.pop_front(), of_done(done)),
+            done => {
+                if let Done::File(finished) = &done {
+                    self.listener.has_notes(finished.notes.clone(), Whose::Addition);
+                }
+                (self.in_work.pop_front(), of_done(done))
+            }
         })
     }
 
     fn tell(&self, chunk: Option<u64>, result: Result<Stored, String>) {
         match (chunk, result) {
-            (Some(chunk), result) => self.listener.has_chunk(chunk, result),
+            (Some(chunk), result) => match &self.relay {
+                // It tells of it when it is where it goes.
+                Some(relay) => relay.made(chunk, result),
+                None => self.listener.has_chunk(chunk, result),
+            },
             (None, Err(why)) => self.listener.has_failed(&why),
             (None, Ok(_)) => {}
         }
@@ -659,10 +707,15 @@ impl Running {
 
     fn end(mut self) -> Answer {
         let ended = self.halt(Halt::Store).map(drop);
-        let Self { finisher, listener, mut in_work, .. } = self;
+        let Self { finisher, listener, mut in_work, relay, .. } = self;
         for done in finisher.finish() {
-            if !matches!(done, Done::TraceEnded { .. }) {
-                listener.has_chunk(in_work.pop_front().unwrap_or_default(), of_done(done));
+            if matches!(done, Done::TraceEnded { .. }) {
+                continue;
+            }
+            let (chunk, result) = (in_work.pop_front().unwrap_or_default(), of_done(done));
+            match &relay {
+                Some(relay) => relay.made(chunk, result),
+                None => listener.has_chunk(chunk, result),
             }
         }
         ended

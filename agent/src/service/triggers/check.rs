@@ -4,12 +4,12 @@ use super::units::is_pattern;
 use crate::{
     compile::aggregate::KEYS_MAX,
     control::{
-        Code, ControlError, Domain, NewTrigger,
+        Code, ControlError, Domain, Format, NewTrigger,
         trigger::{
             Action, ActionKind, BufferUsage, Capture, Condition, RatePolicy, SnapshotTarget, Threshold,
         },
     },
-    service::sessions::{check_name, check_path, check_rule_of, check_snapshot_name},
+    service::sessions::{check_name, check_network, check_path, check_rule_of, check_snapshot_name},
 };
 
 /// The most actions of a trigger.
@@ -125,7 +125,10 @@ fn check_action(kind: &ActionKind) -> Checked {
         ActionKind::SnapshotSession { session, output } => {
             check_name(session, Code::SessionName)?;
             let Some(SnapshotTarget { path, name, max_size }) = output else { return Ok(()) };
-            check_path(path)?;
+            match path.to_str().filter(|url| url.contains("://")) {
+                Some(url) => check_network(session, url, Format::Lttng)?,
+                None => check_path(path)?,
+            }
             if *max_size == Some(0) {
                 return Err(Code::SnapshotSize.into());
             }

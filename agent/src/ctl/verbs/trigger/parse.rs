@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::super::super::address::Address;
+use super::super::super::address::{Address, Relay};
 use super::super::super::at::{At, Failure};
 use super::super::super::units;
 use super::rule::Written;
@@ -10,7 +10,7 @@ use super::words::{Item, Opt, Words};
 use crate::control::trigger::{
     Action, ActionKind, BufferUsage, Condition, RatePolicy, Resource, Share, SnapshotTarget, Threshold,
 };
-use crate::control::{Code, Domain, NewTrigger};
+use crate::control::{Domain, NewTrigger};
 use crate::spec::MapSpec;
 
 /// The options of the command itself.
@@ -397,10 +397,13 @@ fn target(values: &Values<'_>) -> Result<Option<SnapshotTarget>, Failure> {
     }
     let place = match (control, url, path) {
         (None, None, None) => None,
-        (Some(_), ..) => return Err(relay()),
+        (Some(control), ..) => {
+            let relay = data.as_ref().and_then(|data| Relay::of_both(&control, data));
+            let wrong = || Failure::new(format!("Failed to parse '{control}' and its data URL."));
+            Some(relay.ok_or_else(wrong)?.url().into())
+        }
         (_, Some(url), _) => match Address::parse(&url).filter(|_| url.contains("://")) {
-            Some(Address::Local(path)) => Some(path),
-            Some(Address::Relay(_)) => return Err(relay()),
+            Some(address) => Some(address.place()),
             None => return Err(Failure::new(format!("Failed to parse '{url}' as an URL."))),
         },
         (_, _, Some(path)) => match Address::parse(&path) {
@@ -425,11 +428,6 @@ fn target(values: &Values<'_>) -> Result<Option<SnapshotTarget>, Failure> {
         units::bytes(&text).ok_or_else(|| Failure::new(format!("Failed to parse `{text}` as a size.")))
     });
     Ok(Some(SnapshotTarget { path, name, max_size: size.transpose()?.filter(|size| *size != 0) }))
-}
-
-fn relay() -> Failure {
-    let code = Code::NotSupported.text();
-    Failure::new(format!("Failed to register trigger: {code} (snapshots are written here)."))
 }
 
 fn rate_policy(text: &str) -> Result<RatePolicy, Failure> {

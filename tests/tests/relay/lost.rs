@@ -1,0 +1,166 @@
+//! Relay daemons that are slow, that go away and that come back.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use integration_tests::{
+    daemon::{Daemon, ROOT},
+    harness::{Caller, wait_for},
+};
+use serde_json::json;
+
+use super::{SESSION, begin, call, calls_in, network, place, relayd::Relayd};
+
+/// The traces of all chunks in a session's directory, wherever they are.
+fn chunks(session: &Path) -> Vec<PathBuf> {
+    let entries = |dir: &Path| {
+        let all = std::fs::read_dir(dir).into_iter().flatten();
+        all.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let mut all = vec![session.to_owned()];
+    all.extend(entries(session));
+    all.extend(entries(&session.join("archives")));
+    all.into_iter().map(|path| path.join("kernel")).filter(|path| path.is_dir()).collect()
+}
+
+/// The notes of the session.
+fn notes(daemon: &Daemon) -> Vec<String> {
+    let session = daemon.tell("GET", SESSION, None);
+    let notes = session["notes"].as_array().into_iter().flatten();
+    notes.map(|note| note.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_event_is_there_whatever_becomes_of_the_relay_daemon() {
+    let daemon = Daemon::start();
+    let mut relayd = Relayd::start();
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&relayd.url()), &caller);
+    for round in 0..5 {
+        call(&mut caller, 20_000);
+        relayd.kill();
+        call(&mut caller, 20_000);
+        relayd.again();
+        call(&mut caller, 5_000);
+        if round == 2 {
+            let rotation = daemon.tell("POST", &format!("{SESSION}/rotations"), None);
+            super::wait_for_rotation(&daemon, &rotation);
+        }
+    }
+    wait_for("the relay daemon to be known again", || {
+        let told = notes(&daemon);
+        told.iter().any(|note| note.contains("is there again")).then_some(())
+    });
+    wait_for("everything to be sent", || {
+        daemon.ask("POST", &format!("{SESSION}/stop"), None);
+        daemon.ask("POST", &format!("{SESSION}/start"), None);
+        let distinct: BTreeSet<String> =
+            chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
+        (distinct.len() as u64 == caller.calls()).then_some(())
+    });
+    daemon.tell("DELETE", SESSION, None);
+    let all: Vec<String> = chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
+    let distinct: BTreeSet<&String> = all.iter().collect();
+    assert_eq!(distinct.len() as u64, caller.calls());
+    assert!(chunks(&relayd.session()).len() > 2, "{:?}", chunks(&relayd.session()));
+}
+
+#[test]
+fn what_there_is_no_room_for_is_counted() {
+    let daemon = Daemon::start_with(&["--relay-backlog", "1M"], 0o022);
+    let mut relayd = Relayd::start();
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&relayd.url()), &caller);
+    call(&mut caller, 1_000);
+    relayd.kill();
+    call(&mut caller, 400_000);
+    let used = || super::tree(&place(&daemon)).values().map(Vec::len).sum::<usize>();
+    assert!(used() < 12 << 20, "{} bytes are here", used());
+    relayd.again();
+    wait_for("the relay daemon to be known again", || {
+        notes(&daemon).iter().any(|note| note.contains("is there again")).then_some(())
+    });
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    let rotation = daemon.tell("POST", &format!("{SESSION}/rotations"), None);
+    super::wait_for_rotation(&daemon, &rotation);
+    let counted = notes(&daemon).iter().find_map(|note| {
+        let (count, _) = note.split_once(" events are not in the trace: the recording's size limit")?;
+        count.parse::<u64>().ok()
+    });
+    daemon.tell("DELETE", SESSION, None);
+    let distinct: BTreeSet<String> =
+        chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
+    let counted = counted.expect("a count of what was dropped");
+    assert_eq!(distinct.len() as u64 + counted, caller.calls());
+    assert!(counted > 0 && distinct.len() > 1_000);
+}
+
+#[test]
+fn a_slow_relay_daemon_holds_nobody_up() {
+    let (daemon, relayd) = (Daemon::start(), Relayd::start());
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&relayd.url()), &caller);
+    call(&mut caller, 1_000);
+    relayd.signal(libc::SIGSTOP);
+    let begun = Instant::now();
+    let other = daemon.path().join("other");
+    daemon.session(ROOT, "two", &other, &[json!({"name": "sched:sched_switch", "instrumentation": "tracepoint"})]);
+    daemon.tell("POST", "/v1/sessions/two/start", None);
+    call(&mut caller, 200_000);
+    let session = daemon.tell("GET", SESSION, None);
+    assert_eq!(session["domains"][0]["channels"][0]["discarded"], 0, "the rings are read");
+    daemon.tell("POST", "/v1/sessions/two/stop", None);
+    daemon.tell("DELETE", "/v1/sessions/two", None);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    relayd.signal(libc::SIGCONT);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    let distinct: BTreeSet<String> =
+        chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
+    assert_eq!(distinct.len() as u64, caller.calls());
+    daemon.tell("DELETE", SESSION, None);
+}
+
+#[test]
+fn what_cannot_be_sent_stays_here_as_a_trace() {
+    let daemon = Daemon::start();
+    let mut relayd = Relayd::start();
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&relayd.url()), &caller);
+    call(&mut caller, 2_000);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    daemon.tell("POST", &format!("{SESSION}/start"), None);
+    relayd.kill();
+    call(&mut caller, 300);
+    let stopped = daemon.ask("POST", &format!("{SESSION}/stop"), None);
+    assert_eq!(stopped.0, 200, "a stop does not wait for who is not there: {}", stopped.1);
+    let left = place(&daemon);
+    let (status, answer) = daemon.ask("DELETE", SESSION, None);
+    assert_eq!((status, answer["code"].as_str()), (502, Some("relay_connect")), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains(left.to_str().unwrap()), "{answer}");
+    assert_eq!(daemon.ask("GET", SESSION, None).0, 404, "it is destroyed");
+    assert_eq!(calls_in(&left).len(), 300, "what was sent is not in it");
+}
+
+#[test]
+fn a_session_that_sends_is_stopped_by_a_hand_over() {
+    let mut daemon = Daemon::start_supervised();
+    let relayd = Relayd::start();
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&relayd.url()), &caller);
+    call(&mut caller, 100);
+    let ended = daemon.let_go();
+    assert!(ended.err.contains("are not handed over"), "{}", ended.err);
+    daemon.start_again();
+    let session = daemon.tell("GET", SESSION, None);
+    assert_eq!(session["active"], false, "{session}");
+    assert_eq!(calls_in(&relayd.session()).len(), 100);
+    daemon.tell("POST", &format!("{SESSION}/start"), None);
+    call(&mut caller, 50);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    daemon.tell("DELETE", SESSION, None);
+    let all: usize = chunks(&relayd.session()).iter().map(|chunk| calls_in(chunk).len()).sum();
+    assert_eq!(all, 150, "{:?}", chunks(&relayd.session()));
+}
