@@ -98,10 +98,10 @@ pub mod kernel;
 pub mod live;
 #[cfg(feature = "record")]
 pub mod plan;
-#[cfg(feature = "record")]
-pub mod ring;
 #[cfg(feature = "service")]
 mod relay;
+#[cfg(feature = "record")]
+pub mod ring;
 #[cfg(feature = "service")]
 pub mod service;
 #[cfg(feature = "record")]

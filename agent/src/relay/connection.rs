@@ -120,7 +120,12 @@ impl Connection {
     }
 
     /// Sends a packet.
-    pub(super) fn send_packet(&mut self, stream: u64, sequence: u64, packet: &[u8]) -> Result<(), RelayError> {
+    pub(super) fn send_packet(
+        &mut self,
+        stream: u64,
+        sequence: u64,
+        packet: &[u8],
+    ) -> Result<(), RelayError> {
         let header = wire::data_header(stream, sequence, packet.len() as u32);
         write_all(&mut self.data, [&header, packet, &[]], self.answer)
     }

@@ -3,11 +3,11 @@
 use super::{
     RelayAddress, RelayError,
     connection::{Connection, Hangup, Patience},
+    wire::Command,
     wire::{
         HOST_2_4, HOST_MAX, NAME_2_4, NAME_MAX, OK, PATH_2_2, PATH_MAX, Payload, STREAM_2_2, Text, u32_at,
         u64_at,
     },
-    wire::Command,
 };
 use crate::utc;
 
@@ -40,6 +40,8 @@ pub(crate) struct NewSession {
     pub(crate) has_time_in_name: bool,
     /// Whether it is for one snapshot, whose streams have no indexes.
     pub(crate) is_snapshot: bool,
+    /// How late those who read it there meanwhile read events, in microseconds; 0 if nobody does.
+    pub(crate) live_timer_us: u32,
     /// Of who sends; not all zeros.
     pub(crate) sender: [u8; 16],
     /// A number of the session, which that has given to no other one.
@@ -247,6 +249,19 @@ impl RelaySession {
         Ok(())
     }
 
+    /// Says that a stream of this class has no event from before a time any more, by the trace's clock. A
+    /// relay daemon takes that for a stream that has packets, all of which are stored.
+    pub(crate) fn send_beacon(&mut self, stream: StreamId, class: u64, until: u64) -> Result<(), RelayError> {
+        let Stream { handle, sent, .. } = *self.stream(stream)?;
+        // An index of nothing: neither bits nor a begin nor losses.
+        let payload =
+            Payload::default().u64(handle).u64(sent).u64(0).u64(0).u64(0).u64(until).u64(0).u64(class);
+        let payload = if self.minor >= MINOR_PACKETS { payload.u64(0).u64(0) } else { payload };
+        self.connection.send(Command::SendIndex, &payload.into_bytes())?;
+        self.owed += 1;
+        if self.owed >= OWED_MAX { self.settle() } else { Ok(()) }
+    }
+
     /// Whether all packets that were sent to a stream are stored there. Without any there is nothing to ask.
     pub(crate) fn is_stored(&mut self, stream: StreamId) -> Result<bool, RelayError> {
         let Stream { handle, sent, .. } = *self.stream(stream)?;
@@ -358,21 +373,20 @@ fn configuration(connection: &mut Connection) -> Result<u64, RelayError> {
 
 /// Creates a session. Gives where its files go.
 fn create(connection: &mut Connection, minor: u32, new: &NewSession) -> Result<String, RelayError> {
-    const NO_TIMER: u32 = 0;
     let is_new = minor >= MINOR_CHUNKS;
     let (name_max, host_max) = if is_new { (NAME_MAX, HOST_MAX) } else { (NAME_2_4, HOST_2_4) };
     let name = Text::new("the name of the session", &new.name, name_max)?;
     let host = Text::new("the name of this host", &new.host, host_max)?;
     let base = Text::optional("the path in the address", &new.base_path, PATH_MAX)?;
     let payload = if is_new {
-        let head = Payload::default().u32(name.len()).u32(host.len()).u32(base.len()).u32(NO_TIMER);
+        let head = Payload::default().u32(name.len()).u32(host.len()).u32(base.len()).u32(new.live_timer_us);
         let head = head.u8(new.is_snapshot.into()).u8(new.has_time_in_name.into()).bytes(&new.sender);
         // There is no chunk yet.
         let head = head.u64(new.id).u64(new.created_at).u8(0).u64(0);
         head.text(&name).text(&host).text(&base)
     } else {
         let names = Payload::default().padded(&name, NAME_2_4).padded(&host, HOST_2_4);
-        names.u32(NO_TIMER).u32(new.is_snapshot.into())
+        names.u32(new.live_timer_us).u32(new.is_snapshot.into())
     };
     connection.send(Command::CreateSession, &payload.into_bytes())?;
     let answer = connection.answer::<12>()?;

@@ -187,6 +187,21 @@ impl Shipment {
         self.session.send_packet(id, packet, bytes)
     }
 
+    /// Says that a stream of this class has no event from before a time any more, if all of its packets are
+    /// known to be stored. Gives whether it was said.
+    pub(crate) fn send_beacon(
+        &mut self,
+        name: &StreamName,
+        (class, until): (u64, u64),
+    ) -> Result<bool, RelayError> {
+        let Some(&Shipped { id, is_pending: false }) = self.streams.get(name) else { return Ok(false) };
+        let is_taken = self.session.has_packets(id);
+        if is_taken {
+            self.session.send_beacon(id, class, until)?;
+        }
+        Ok(is_taken)
+    }
+
     /// Lets viewers see streams that are new.
     pub(crate) fn publish(&mut self) -> Result<(), RelayError> {
         if std::mem::take(&mut self.has_new) {

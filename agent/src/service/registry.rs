@@ -368,7 +368,8 @@ impl Registry {
             To::Directory(path) => (path, None),
             To::Relay(address) => (self.make_place(&entry.owner)?, Some(address)),
         };
-        let begun = self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
+        let begun =
+            self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
         if begun.is_err() && is_place {
             self.places.remove_empty(&output);
         }
@@ -456,7 +457,8 @@ impl Registry {
 
     fn target(&self, model: &Model, address: RelayAddress, is_known: bool) -> Target {
         let (session, created_at) = (model.name().to_owned(), model.session().summary.created_at);
-        Target { address, session, created_at, backlog: self.backlog, is_known }
+        let live_timer_us = model.session().summary.mode.live_timer_us();
+        Target { address, session, created_at, backlog: self.backlog, live_timer_us, is_known }
     }
 
     /// Stops a session: everything that was recorded is in its files then, or, of a session that keeps its

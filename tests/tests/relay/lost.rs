@@ -107,7 +107,12 @@ fn a_slow_relay_daemon_holds_nobody_up() {
     relayd.signal(libc::SIGSTOP);
     let begun = Instant::now();
     let other = daemon.path().join("other");
-    daemon.session(ROOT, "two", &other, &[json!({"name": "sched:sched_switch", "instrumentation": "tracepoint"})]);
+    daemon.session(
+        ROOT,
+        "two",
+        &other,
+        &[json!({"name": "sched:sched_switch", "instrumentation": "tracepoint"})],
+    );
     daemon.tell("POST", "/v1/sessions/two/start", None);
     call(&mut caller, 200_000);
     let session = daemon.tell("GET", SESSION, None);

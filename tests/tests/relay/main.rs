@@ -105,7 +105,11 @@ fn the_relay_daemon_has_what_a_local_session_has() {
     let destroyed = daemon.tell("DELETE", SESSION, None);
     assert_eq!(calls_in(&session).len(), 20_500);
     assert!(destroyed["files"][0].as_str().unwrap().starts_with(&relayd.url()), "{destroyed}");
-    assert_eq!(std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(), 0, "nothing stays here");
+    assert_eq!(
+        std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(),
+        0,
+        "nothing stays here"
+    );
 }
 
 #[test]
@@ -162,10 +166,8 @@ fn a_clear_removes_there_what_was_recorded() {
     daemon.tell("POST", &format!("{SESSION}/stop"), None);
     daemon.tell("DELETE", SESSION, None);
     let archives = relayd.session().join("archives");
-    let mut counts: Vec<usize> = std::fs::read_dir(archives)
-        .unwrap()
-        .map(|entry| calls_in(&entry.unwrap().path()).len())
-        .collect();
+    let mut counts: Vec<usize> =
+        std::fs::read_dir(archives).unwrap().map(|entry| calls_in(&entry.unwrap().path()).len()).collect();
     counts.sort_unstable();
     assert_eq!(counts, [30, 100], "archived chunks stay");
 }
@@ -209,7 +211,10 @@ fn snapshots_are_sent_whole() {
     });
     let there = only(&relayd.session());
     assert_same(&local, &tree(&there));
-    assert!(taken["path"].as_str().unwrap().ends_with(there.file_name().unwrap().to_str().unwrap()), "{taken}");
+    assert!(
+        taken["path"].as_str().unwrap().ends_with(there.file_name().unwrap().to_str().unwrap()),
+        "{taken}"
+    );
     assert_eq!(calls_in(&there).len(), 2_000);
     // To a place of its own, from a session that has one here.
     let elsewhere = json!({"name": "mine", "path": format!("{}/a/b", relayd.url())});
@@ -281,8 +286,8 @@ fn what_is_no_relay_daemon_is_told() {
     const MANY: &[u8] = &[0xff; 4096];
     // The version, the configuration, and a session with a path that is too long for this world.
     const LONG: &[u8] = &[
-        0, 0, 0, 2, 0, 0, 0, 13, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 10, 0xff,
-        0xff, 0xff, 0xff, b'a',
+        0, 0, 0, 2, 0, 0, 0, 13, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 10,
+        0xff, 0xff, 0xff, 0xff, b'a',
     ];
     for (url, code, text) in [
         ("net://127.0.0.1:1:2".to_owned(), "relay_connect", "start `lttng-relayd` there"),

@@ -116,9 +116,6 @@ impl Load {
         let Some(url) = &self.override_url else { return Ok(saved) };
         let address = Address::parse(url).ok_or_else(|| Failure::new(format!("Invalid URL: {url}")))?;
         let session = &mut saved.session;
-        let not_so = || {
-            Failure::new(format!("Session {} cannot go to {url}", session.name.clone().unwrap_or_default()))
-        };
         match (&mut session.mode, address) {
             (SessionMode::Snapshot, address) => {
                 saved.snapshot_outputs.clear();

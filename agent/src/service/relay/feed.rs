@@ -58,6 +58,8 @@ struct Cursor {
     stored_to: (u64, u64),
     /// Bytes of that file that were given back.
     released: u64,
+    /// Up to when the relay daemon knows that there is nothing more.
+    silent_until: u64,
 }
 
 /// A chunk that is sent.
@@ -73,6 +75,8 @@ pub(super) struct Current {
 struct Plan {
     metadata: Vec<(u64, String, MetadataFile)>,
     files: Vec<((u64, u64), StreamName, FileLimits, PacketFile)>,
+    /// The streams that have been silent, the classes of which they are, and up to when.
+    silent: Vec<((u64, u64), u64, u64)>,
 }
 
 impl Feed {
@@ -146,7 +150,7 @@ impl Feed {
     /// Sends some of what there is of a chunk. Gives whether there was anything.
     pub(super) fn send(&mut self, chunk: u64, shipment: &mut Shipment) -> Result<bool, FeedError> {
         let mut left = if self.unknown >= UNKNOWN_MAX { 0 } else { STEP };
-        let Plan { metadata, files } = self.plan(chunk);
+        let Plan { metadata, files, silent } = self.plan(chunk);
         let mut has_sent = false;
         for (trace, path, file) in metadata {
             has_sent |= self.send_metadata((trace, &path), &file, shipment)?;
@@ -166,13 +170,19 @@ impl Feed {
             }
         }
         shipment.publish()?;
+        for (key, class, until) in silent {
+            let Some(cursor) = self.cursors.get_mut(&key) else { continue };
+            if shipment.send_beacon(&cursor.name, (class, until))? {
+                cursor.silent_until = until;
+            }
+        }
         Ok(has_sent)
     }
 
     /// What is to be sent of a chunk: metadata before the packets that need them.
     fn plan(&self, chunk: u64) -> Plan {
         self.publication().read(|state| {
-            let mut plan = Plan { metadata: Vec::new(), files: Vec::new() };
+            let mut plan = Plan { metadata: Vec::new(), files: Vec::new(), silent: Vec::new() };
             let Some(chunk) = state.chunks.iter().find(|of| of.number == chunk) else { return plan };
             for (number, file) in &chunk.metadata {
                 let Some(trace) = state.traces.get(number) else { continue };
@@ -183,11 +193,16 @@ impl Feed {
                     // A file is known at the relay daemon, too, before there is anything in it.
                     let is_new = |file: &&PacketFile| {
                         file.chunk == chunk.number
-                            && sent.is_none_or(|(sent, at)| sent < file.first + file.packets || at < file.first)
+                            && sent
+                                .is_none_or(|(sent, at)| sent < file.first + file.packets || at < file.first)
                     };
                     for file in stream.files.iter().filter(is_new) {
                         let name = (trace.path.clone(), stream.name.clone());
                         plan.files.push((key, name, stream.limits, file.clone()));
+                    }
+                    let cursor = self.cursors.get(&key).filter(|cursor| cursor.stored >= stream.packets);
+                    if cursor.is_some_and(|cursor| cursor.silent_until < stream.silent_until) {
+                        plan.silent.push((key, stream.class.into(), stream.silent_until));
                     }
                 }
             }
@@ -339,7 +354,8 @@ fn send_packets(
     while cursor.sent < end && *left > 0 {
         let packet = open.packet(cursor.sent - file.first)?;
         let size = packet.packet_bits / 8;
-        let is_there = size <= PACKET_MAX && packet.offset.checked_add(size).is_some_and(|to| to <= file.bytes);
+        let is_there =
+            size <= PACKET_MAX && packet.offset.checked_add(size).is_some_and(|to| to <= file.bytes);
         let size = usize::try_from(size).ok().filter(|_| is_there);
         let size = size.ok_or_else(|| io::Error::other("an index that is not that of its packets"))?;
         buffer.resize(size, 0);

@@ -27,12 +27,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-pub(super) use self::{place::Places, snapshot::send_snapshot};
 use self::{
     feed::Feed,
     sender::{Order, Sending},
 };
-use super::{sessions::{Listener, Stored}, user::Owner};
+pub(super) use self::{place::Places, snapshot::send_snapshot};
+use super::{
+    sessions::{Listener, Stored},
+    user::Owner,
+};
 use crate::{
     control::{Code, ControlError},
     export::ctf::Publication,
@@ -54,6 +57,8 @@ pub(super) struct Target {
     pub(super) created_at: u64,
     /// Bytes that may wait here.
     pub(super) backlog: u64,
+    /// How late those who read it there meanwhile read events, in microseconds, if somebody does.
+    pub(super) live_timer_us: Option<u64>,
     /// Whether the session has been at the relay daemon before.
     pub(super) is_known: bool,
 }
@@ -81,6 +86,7 @@ impl Target {
             // `auto-YYYYmmdd-HHMMSS` has it.
             has_time_in_name: self.session.starts_with("auto-"),
             is_snapshot,
+            live_timer_us: self.live_timer_us.filter(|_| !is_snapshot).map_or(0, in_32_bits),
             sender: uuid,
             id: u64::from_be_bytes(*id.first_chunk().unwrap_or(&[0; 8])),
         })
@@ -145,9 +151,10 @@ impl Forwarder {
         let (owner, of_thread) = (owner.clone(), hangup.clone());
         let (address, spool) = (target.address.url(), target.backlog / 2);
         let run = move || {
-            let started = owner.take_identity().map_err(RelayError::from).and_then(|()| {
-                Sending::open(target, place, of_thread, listener)
-            });
+            let started = owner
+                .take_identity()
+                .map_err(RelayError::from)
+                .and_then(|()| Sending::open(target, place, of_thread, listener));
             match started {
                 Ok(sending) => {
                     // Who starts this waits for it.
@@ -194,8 +201,7 @@ impl Forwarder {
     /// # Errors
     /// The relay daemon is away, or refuses.
     pub(super) fn clear(&self, from: u64) -> Answer {
-        self.ask(|reply| Order::Clear(from, reply))?
-            .map_err(|why| ControlError::new(Code::ClearFailed, why))
+        self.ask(|reply| Order::Clear(from, reply))?.map_err(|why| ControlError::new(Code::ClearFailed, why))
     }
 
     /// Waits until everything that was written by now is stored at the relay daemon, as long as that is
@@ -250,6 +256,11 @@ fn unreachable(address: &str, error: &RelayError) -> ControlError {
         _ => "",
     };
     ControlError::new(code, format!("{} at {address}: {error}{next}", code.text()))
+}
+
+/// A live timer as the protocol has it.
+fn in_32_bits(timer_us: u64) -> u32 {
+    u32::try_from(timer_us).unwrap_or(u32::MAX)
 }
 
 fn seconds_now() -> u64 {

@@ -19,9 +19,7 @@ use super::{
     seconds_now,
 };
 use crate::{
-    relay::{
-        ChunkBegin, ChunkClose, ChunkEnd, Hangup, Patience, RelayError, Shipment,
-    },
+    relay::{ChunkBegin, ChunkClose, ChunkEnd, Hangup, Patience, RelayError, Shipment},
     service::sessions::{Listener, Stored, Whose},
     utc,
 };
@@ -47,7 +45,10 @@ pub(super) enum Order {
 enum Link {
     Up(Box<Shipment>),
     /// It is tried again then.
-    Down { next: Instant, wait: Duration },
+    Down {
+        next: Instant,
+        wait: Duration,
+    },
 }
 
 /// The chunk that is written at the relay daemon.
@@ -283,7 +284,8 @@ impl Sending {
 
     /// Tells of the chunks that are at the relay daemon, and removes them here.
     fn tell_chunks(&mut self) {
-        let both: Vec<u64> = self.made.keys().filter(|number| self.there.contains_key(number)).copied().collect();
+        let both: Vec<u64> =
+            self.made.keys().filter(|number| self.there.contains_key(number)).copied().collect();
         for number in both {
             let (Some(here), Some(path)) = (self.made.remove(&number), self.there.remove(&number)) else {
                 continue;
@@ -311,7 +313,9 @@ impl Sending {
                 self.next_chunk = shipment.next_chunk();
                 self.path = shipment.session().path().to_owned();
                 self.link = Link::Up(Box::new(shipment));
-                self.note("the relay daemon is there again; what waited is sent into a trace chunk of its own");
+                self.note(
+                    "the relay daemon is there again; what waited is sent into a trace chunk of its own",
+                );
                 true
             }
             Ok(_) => {

@@ -30,7 +30,7 @@ pub(super) fn complete(
     } = given.clone();
     let keeps = matches!(mode, SessionMode::Snapshot);
     let event_loss = event_loss.unwrap_or(if keeps { EventLoss::Overwrite } else { EventLoss::Discard });
-    if matches!(mode, SessionMode::Served { .. }) && event_loss == EventLoss::Overwrite {
+    if mode.live_timer_us().is_some() && event_loss == EventLoss::Overwrite {
         return Err(ControlError::new(
             Code::NotSupported,
             "viewers read what is stored meanwhile, and a channel that overwrites stores nothing: --discard, or a \

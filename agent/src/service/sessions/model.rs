@@ -41,6 +41,10 @@ fn check_served(output: &Path, timer_us: u64, format: Format) -> Result<(), Cont
             "viewers read sessions of the format lttng; a trace.dat is complete when it is closed",
         ));
     }
+    check_timer(timer_us)
+}
+
+fn check_timer(timer_us: u64) -> Result<(), ControlError> {
     if timer_us.saturating_mul(1000) < SWITCH_NS_MIN {
         return Err(ControlError::new(Code::Invalid, "the live timer has 1000 microseconds at least"));
     }
@@ -75,12 +79,9 @@ impl Model {
             SessionMode::Snapshot => {}
             SessionMode::Served { output, timer_us } => check_served(output, *timer_us, format)?,
             SessionMode::Network { url } => check_network(&name, url, format)?,
-            SessionMode::Live { .. } => {
-                return Err(ControlError::new(
-                    Code::NotSupported,
-                    "live sessions at a relay daemon are not there yet; without --live, a session is written to a \
-                     directory, or sent to a relay daemon where it can be read when it is stopped",
-                ));
+            SessionMode::Live { url, timer_us } => {
+                check_network(&name, url, format)?;
+                check_timer(*timer_us)?;
             }
         }
         let summary = Summary { name, active: false, mode, format, created_at: now, uid };
@@ -488,7 +489,10 @@ impl Model {
 
     fn check_rotates(&self) -> Checked {
         match &self.session.summary.mode {
-            SessionMode::Local { output: Some(_) } | SessionMode::Served { .. } | SessionMode::Network { .. } => Ok(()),
+            SessionMode::Local { output: Some(_) }
+            | SessionMode::Served { .. }
+            | SessionMode::Network { .. }
+            | SessionMode::Live { .. } => Ok(()),
             SessionMode::Local { output: None } => Err(Code::NoOutput.into()),
             _ => Err(Code::RotationUnavailable.into()),
         }
