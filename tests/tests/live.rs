@@ -12,7 +12,7 @@ use std::{
 use integration_tests::{
     daemon::{Daemon, User},
     harness::{Caller, Ended, Running, agent, files, program, run, wait_for},
-    soak, workload,
+    soak,
 };
 use serde_json::{Value, json};
 
@@ -41,7 +41,9 @@ impl Viewer {
     fn finish(self) -> (Vec<String>, u64) {
         let Self { running, url } = self;
         let ended = running.wait();
-        assert!(ended.status.success(), "{url}: {}", ended.err);
+        // Why it failed comes last.
+        let said: Vec<&str> = ended.err.lines().rev().take(30).collect();
+        assert!(ended.status.success(), "{url}: {said:#?}");
         (lines(&ended), lost(&ended))
     }
 }
@@ -101,7 +103,9 @@ fn listed(url: &str) -> Vec<(String, u32)> {
 #[track_caller]
 fn wait_for_viewers(url: &str, count: u32) {
     let name = url.rsplit('/').next().unwrap();
-    wait_for("viewers", || listed(url).contains(&(name.to_owned(), count)).then_some(()));
+    wait_for(&format!("{count} viewers of {name}"), || {
+        listed(url).contains(&(name.to_owned(), count)).then_some(())
+    });
 }
 
 /// What a recording says of how it is read.
@@ -163,23 +167,22 @@ fn viewers_read_all_events_in_order_and_one_that_is_stopped_does_too() {
 #[test]
 fn losses_are_told_as_they_are_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = agent(dir.path(), ["record", "--live=100ms", "--live-bind", "127.0.0.1:0", "-b", "8"]);
-    command.args(["-o", "out", "-F", "-e", "raw_syscalls:sys_enter", "-f", "id == 110"]);
-    let mut recording = Running::start(command.args(workload::command("numbered", dir.path())));
-    let url = told_url(&mut recording);
+    let mut caller = Caller::start();
+    let (recording, url) = record(dir.path(), &caller, &["-b", "8"]);
     let viewer = Viewer::start(&url);
     wait_for_viewers(&url, 1);
+    // Losses are counted from a packet on that was read.
+    call_around(&mut caller, 1);
     let read = || viewer.running.written().lines().filter(|line| line.contains(CALL)).count();
-    wait_for("some of the storm", || (read() > 20_000).then_some(()));
-    workload::end_numbered(dir.path());
+    wait_for("an event of each CPU", || (read() as u64 == caller.calls()).then_some(()));
+    call_around(&mut caller, 300_000);
+    recording.signal(libc::SIGTERM);
     recording.wait().expect(0);
     let (all, lost) = stored(&dir.path().join("out"));
     let (read, told) = viewer.finish();
     assert!(lost > 0);
-    let (all, read) = (of_calls(&all), of_calls(&read));
-    assert!(!read.is_empty() && all.ends_with(&read), "{} of {}", read.len(), all.len());
-    // Those before it came are told with the first packet that has one more.
-    assert!(told > 0 && told <= lost, "{told} of {lost}");
+    assert_eq!((of_calls(&read), told), (of_calls(&all), lost));
+    assert_eq!(of_calls(&all).len() as u64 + lost, caller.calls());
 }
 
 #[test]
@@ -243,9 +246,12 @@ fn session(daemon: &Daemon, caller: &Caller) -> (PathBuf, String) {
         daemon.tell("POST", "/v1/sessions", Some(&json!({"name": "one", "mode": mode, "format": "lttng"})));
     daemon.tell("POST", CHANNELS, Some(&json!({"name": "channel0"})));
     daemon.tell("POST", &format!("{CHANNELS}/channel0/rules"), Some(&rule("raw_syscalls:sys_enter")));
-    let only = json!({"attribute": "pid", "values": {"only": [caller.pid().to_string()]}, "add": true});
-    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only));
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller)));
     (dir, created["viewers"].as_str().unwrap().to_owned())
+}
+
+fn only(caller: &Caller) -> Value {
+    json!({"attribute": "pid", "values": {"only": [caller.pid().to_string()]}, "add": true})
 }
 
 fn rule(event: &str) -> Value {
@@ -271,7 +277,7 @@ fn a_session_is_read_from_before_its_start_to_its_end() {
     let daemon = daemon();
     let mut caller = Caller::start();
     let (dir, url) = session(&daemon, &caller);
-    let viewer = Viewer::start(&url);
+    let mut viewer = Viewer::start(&url);
     wait_for_viewers(&url, 1);
     let tell = |method: &str, path: &str| daemon.tell(method, &format!("/v1/sessions/one{path}"), None);
     tell("POST", "/start");
@@ -293,6 +299,7 @@ fn a_session_is_read_from_before_its_start_to_its_end() {
     wait_for_viewers(&url, 2);
     first.running.signal(libc::SIGINT);
     first.running.wait();
+    assert!(!viewer.running.has_ended(), "{}", viewer.running.said());
     wait_for_viewers(&url, 1);
     let second = Viewer::start(&url);
     wait_for_viewers(&url, 2);
@@ -329,9 +336,23 @@ fn sessions_of_several_users_have_names_of_their_own() {
     let mine = daemon.tell("POST", "/v1/sessions", Some(&new("one", mode("a"))));
     let url = mine["viewers"].as_str().unwrap();
     let user = User { uid: 1234, gid: 60 };
-    let other = daemon.tell_as(user, "POST", "/v1/sessions", Some(&new("one", mode("b"))));
+    let of_user = json!({"served": {"output": daemon.directory_of(user, "b"), "timer_us": 100_000}});
+    let other = daemon.tell_as(user, "POST", "/v1/sessions", Some(&new("one", of_user)));
     assert!(other["viewers"].as_str().unwrap().ends_with("/one-1234"), "{other}");
     assert_eq!(listed(url), [("one".to_owned(), 0), ("one-1234".to_owned(), 0)], "and no other");
+    // The other user's is read with that user's rights.
+    let mut caller = Caller::start();
+    let viewer = Viewer::start(other["viewers"].as_str().unwrap());
+    wait_for_viewers(other["viewers"].as_str().unwrap(), 1);
+    let tell = |method: &str, path: &str, body: Option<&Value>| daemon.tell_as(user, method, path, body);
+    tell("POST", CHANNELS, Some(&json!({"name": "channel0", "attributes": {"subbuf_size": 65536}})));
+    tell("POST", &format!("{CHANNELS}/channel0/rules"), Some(&rule("raw_syscalls:sys_enter")));
+    tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(&caller)));
+    tell("POST", "/v1/sessions/one/start", None);
+    call_around(&mut caller, 100);
+    tell("DELETE", "/v1/sessions/one", None);
+    let (read, _) = viewer.finish();
+    assert_eq!(of_calls(&read).len() as u64, caller.calls());
     let (status, answer) = daemon.ask("POST", "/v1/sessions", Some(&json!({"name": "x", "mode": mode("x")})));
     assert_eq!(
         (status, &answer["code"]),

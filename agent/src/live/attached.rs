@@ -50,6 +50,8 @@ pub(super) struct Attached {
     newest: u64,
     /// Streams that were told of.
     told: u64,
+    /// Whether the viewer was told that nothing more comes.
+    knows_end: bool,
 }
 
 /// One recording of a session.
@@ -114,7 +116,7 @@ impl Attached {
     /// Attaches to a session. Gives the streams that are told of at once.
     pub(super) fn new(offered: Arc<Offered>, seek: Seek, ids: &mut Ids) -> (Self, Vec<Told>) {
         offered.viewers.fetch_add(1, Ordering::Relaxed);
-        let mut attached = Self { offered, parts: Vec::new(), newest: 0, told: 0 };
+        let mut attached = Self { offered, parts: Vec::new(), newest: 0, told: 0, knows_end: false };
         attached.find_recordings();
         let told = attached.tell_streams(seek, ids);
         (attached, told)
@@ -143,11 +145,17 @@ impl Attached {
         streams
     }
 
-    /// Whether all was told, and nothing more comes.
-    pub(super) fn is_over(&self) -> bool {
-        self.offered.has_ended()
+    /// Whether all was told, and nothing more comes. The viewer knows that then.
+    pub(super) fn ends(&mut self) -> bool {
+        self.knows_end = self.offered.has_ended()
             && self.offered.recordings_after(self.newest).is_empty()
-            && self.parts.iter().all(Part::is_over)
+            && self.parts.iter().all(Part::is_over);
+        self.knows_end
+    }
+
+    /// Whether the viewer may still want something.
+    pub(super) fn is_read(&self) -> bool {
+        !self.knows_end
     }
 
     /// The next packet of a stream. `None` if it is none of this session.
@@ -155,12 +163,14 @@ impl Attached {
         self.find_recordings();
         let has_new_streams = self.parts.iter().any(Part::has_new_streams_now);
         let is_held = self.offered.is_held();
-        self.parts.iter_mut().find_map(|part| part.next(id, (has_new_streams, is_held)))
+        let offered = &self.offered;
+        self.parts.iter_mut().find_map(|part| part.next(offered, id, (has_new_streams, is_held)))
     }
 
     /// Answers with a part of the packet that was told of last. `None` if it is of no stream of this session.
     pub(super) fn packet(&mut self, wanted: (u64, u64, u32), reply: &mut Reply<'_>) -> Option<()> {
-        self.parts.iter_mut().find_map(|part| part.packet(wanted, reply))
+        let offered = &self.offered;
+        self.parts.iter_mut().find_map(|part| part.packet(offered, wanted, reply))
     }
 
     /// Answers with the metadata of a trace that were not sent yet. `None` if it is none of this session.
@@ -245,19 +255,24 @@ impl Part {
             && self.consumer.publication().read(|state| state.is_ended && !self.has_new_streams(state))
     }
 
-    fn next(&mut self, id: u64, now: (bool, bool)) -> Option<(Next, Flags)> {
+    fn next(&mut self, offered: &Offered, id: u64, now: (bool, bool)) -> Option<(Next, Flags)> {
         if self.traces.values().any(|trace| trace.metadata == id) {
             // As relay daemons answer.
             return Some((Next::HungUp, Flags::default()));
         }
         let mut cursor = self.streams.remove(&id)?;
-        let answer = self.next_of(&mut cursor, now);
+        let answer = self.next_of(offered, &mut cursor, now);
         self.streams.insert(id, cursor);
         Some(answer)
     }
 
     /// What comes next; nothing while the next recording of the session begins (`is_held`).
-    fn next_of(&self, cursor: &mut Cursor, (has_new_streams, is_held): (bool, bool)) -> (Next, Flags) {
+    fn next_of(
+        &self,
+        offered: &Offered,
+        cursor: &mut Cursor,
+        (has_new_streams, is_held): (bool, bool),
+    ) -> (Next, Flags) {
         if is_held {
             return (Next::Retry, Flags::default());
         }
@@ -289,7 +304,7 @@ impl Part {
                     return (Next::Inactive(until, class.into()), flags);
                 }
             };
-            if let Some((packet, open)) = cursor.open(&file) {
+            if let Some((packet, open)) = cursor.open(offered, &file) {
                 cursor.next += 1;
                 cursor.until = cursor.until.max(packet.end);
                 cursor.at = Some(At { file, packet, metadata, open: Some(open) });
@@ -301,7 +316,12 @@ impl Part {
         (Next::Retry, Flags::default())
     }
 
-    fn packet(&mut self, (id, offset, bytes): (u64, u64, u32), reply: &mut Reply<'_>) -> Option<()> {
+    fn packet(
+        &mut self,
+        offered: &Offered,
+        (id, offset, bytes): (u64, u64, u32),
+        reply: &mut Reply<'_>,
+    ) -> Option<()> {
         let cursor = self.streams.get_mut(&id)?;
         let Some(at) = &mut cursor.at else {
             reply.no_packet(Flags::default());
@@ -312,7 +332,7 @@ impl Part {
             reply.no_packet(Flags { metadata: true, streams: false });
             return Some(());
         }
-        if at.read((offset, bytes), reply).is_none() {
+        if at.read(offered, (offset, bytes), reply).is_none() {
             reply.no_packet(Flags::default());
         }
         Some(())
@@ -387,8 +407,8 @@ impl Cursor {
     }
 
     /// Opens the next packet in its file, if it is still there.
-    fn open(&self, file: &PacketFile) -> Option<(Packet, OpenFile)> {
-        let open = file.open().ok()?;
+    fn open(&self, offered: &Offered, file: &PacketFile) -> Option<(Packet, OpenFile)> {
+        let open = offered.open(file).ok()?;
         let packet = open.packet(self.next.checked_sub(file.first)?).ok()?;
         // A newer file may have got the name.
         let is_same = packet.sequence == self.next;
@@ -399,7 +419,7 @@ impl Cursor {
 
 impl At {
     /// Answers with a part of it. `None` if it does not have that, or cannot be read any more.
-    fn read(&mut self, (offset, bytes): (u64, u32), reply: &mut Reply<'_>) -> Option<()> {
+    fn read(&mut self, offered: &Offered, (offset, bytes): (u64, u32), reply: &mut Reply<'_>) -> Option<()> {
         let Self { file, packet, open, .. } = self;
         let left = packet.offset.checked_add(packet.packet_bits / 8)?.checked_sub(offset)?;
         let bytes = u64::from(bytes.min(BYTES_MAX)).min(left);
@@ -410,7 +430,7 @@ impl At {
             Some(source) => source,
             // It was read to its end before.
             None => {
-                let source = file.open().ok()?;
+                let source = offered.open(file).ok()?;
                 let there = source.packet(packet.sequence.checked_sub(file.first)?).ok()?;
                 (there == *packet).then_some(source)?
             }

@@ -8,6 +8,7 @@ use super::{
     sessions::Sessions,
     viewer::{Refused, Viewer},
 };
+use crate::export::ctf::PacketFile;
 
 /// How long a viewer may take to say who it is, and for the rest of a request that has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -110,7 +111,7 @@ impl Connection {
 pub(super) fn answered(data: &[u8]) -> usize {
     let Some((piece, rest)) = data.split_first() else { return 0 };
     let sessions = Sessions::default();
-    let offer = sessions.offer("host", "session", 1_000_000);
+    let offer = sessions.offer(("host", "session"), 1_000_000, Box::new(PacketFile::open));
     offer.add(std::sync::Arc::default());
     let mut connection = Connection::new(Duration::ZERO);
     let mut answered = 0;

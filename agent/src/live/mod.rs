@@ -8,7 +8,7 @@
 //! | `viewer` | what a viewer has attached to, and how far it is |
 //! | `attached` | one session of a viewer: its streams, and a position in each |
 //! | `connection` | bytes in, bytes out, and how long either may take |
-//! | `server` | the sockets, and the thread that serves them |
+//! | `server` | the sockets, and the threads that serve them |
 //!
 //! Only `server` knows of sockets and of the time. Nothing that a viewer does is felt by a recording: packets
 //! are read from the files of its trace, and a viewer that is too slow misses what is removed meanwhile.
@@ -30,7 +30,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub use self::{
     server::Server,
-    sessions::{Offer, Offered, Sessions},
+    sessions::{Offer, Offered, Opener, Sessions},
 };
 
 /// Where viewers look for a live server.

@@ -1,4 +1,5 @@
-//! The sockets of the live server, and the thread that serves them all.
+//! The sockets of the live server: a thread lets viewers in, and each of them has a thread of its own, so that
+//! nobody waits for the disk of somebody else's session.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -24,7 +25,7 @@ use super::{
 
 /// Most viewers at a time. Others are sent away.
 const VIEWERS_MAX: usize = 64;
-/// How often it is looked after viewers, and whether one has taken too long.
+/// How often it is looked after a viewer, and whether it has taken too long.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long nobody is let in when there are no descriptors.
 const BREATH: Duration = Duration::from_millis(200);
@@ -42,9 +43,11 @@ pub struct Server {
 
 #[derive(Debug)]
 struct Shared {
-    /// Viewers that have still something to read.
+    /// Viewers that are connected.
+    viewers: AtomicUsize,
+    /// Those that have still something to read.
     reading: AtomicUsize,
-    /// Readable when the thread is to end.
+    /// Readable when all threads are to end.
     end: OwnedFd,
 }
 
@@ -58,15 +61,10 @@ impl Server {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { reading: AtomicUsize::new(0), end });
+        let shared = Arc::new(Shared { viewers: AtomicUsize::new(0), reading: AtomicUsize::new(0), end });
         let sessions = Sessions::default();
-        let served = Serving {
-            listener,
-            sessions: sessions.clone(),
-            shared: Arc::clone(&shared),
-            clients: Vec::new(),
-        };
-        let thread = std::thread::Builder::new().name("live".into()).spawn(move || served.run())?;
+        let door = Door { listener, sessions: sessions.clone(), shared: Arc::clone(&shared) };
+        let thread = std::thread::Builder::new().name("live".into()).spawn(move || door.serve())?;
         Ok(Self { address, sessions, shared, thread: Some(thread) })
     }
 
@@ -84,7 +82,6 @@ impl Server {
     /// this. Gives whether they have.
     pub fn drain(&self, longest: Duration) -> bool {
         let begun = Instant::now();
-        // The thread counts them when it looks after them; who has just come is counted then.
         loop {
             std::thread::sleep(DRAIN);
             if self.shared.reading.load(Ordering::Acquire) == 0 {
@@ -101,6 +98,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The counter of an eventfd takes one.
         let _ = rustix::io::write(&self.shared.end, &1_u64.to_ne_bytes());
+        // Those of viewers are not waited for: a disk may not answer.
         if let Some(thread) = self.thread.take() {
             // A panic has been printed.
             let _ = thread.join();
@@ -108,97 +106,36 @@ impl Drop for Server {
     }
 }
 
-/// What the thread has.
-struct Serving {
+/// Where viewers are let in.
+struct Door {
     listener: TcpListener,
     sessions: Sessions,
     shared: Arc<Shared>,
-    clients: Vec<Client>,
 }
 
-struct Client {
-    stream: TcpStream,
-    connection: Connection,
-}
-
-/// A connection that is over.
-struct Over;
-
-impl Serving {
-    fn run(mut self) {
-        let begun = Instant::now();
-        let (mut looked, mut closed_until) = (Duration::ZERO, Duration::ZERO);
+impl Door {
+    fn serve(&self) {
         loop {
-            let is_open = begun.elapsed() >= closed_until;
-            let Ok(ready) = self.wait(is_open) else {
-                // There is no memory for the moment.
-                std::thread::sleep(BREATH);
-                continue;
-            };
-            let now = begun.elapsed();
-            if ready.end {
+            let mut fds = [
+                PollFd::new(&self.shared.end, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
+            ];
+            let waited = poll(&mut fds, None);
+            if !fds[0].revents().is_empty() {
                 return;
             }
-            let mut index = 0;
-            self.clients.retain_mut(|client| {
-                let is_ready = ready.clients.get(index).copied().unwrap_or(false);
-                index += 1;
-                !is_ready || client.serve(now, &self.sessions).is_ok()
-            });
-            if ready.accept && !self.accept(now) {
-                closed_until = now + BREATH;
+            if !waited.is_ok_and(|_| self.let_in()) {
+                // Memory and descriptors may come back.
+                std::thread::sleep(BREATH);
             }
-            if now - looked >= LOOK {
-                looked = now;
-                self.clients.retain(|client| client.connection.deadline() > now);
-                self.clients.iter_mut().for_each(|client| client.connection.viewer().look_after());
-            }
-            let reading = self.clients.iter().filter(|client| client.connection.is_reading()).count();
-            self.shared.reading.store(reading, Ordering::Release);
         }
-    }
-
-    /// Waits until there is something to do.
-    fn wait(&self, is_open: bool) -> Result<Ready, Errno> {
-        let mut all = Vec::with_capacity(self.clients.len() + 2);
-        all.push(PollFd::new(&self.shared.end, PollFlags::IN));
-        let accept = if is_open { PollFlags::IN } else { PollFlags::empty() };
-        all.push(PollFd::from_borrowed_fd(self.listener.as_fd(), accept));
-        for Client { stream, connection } in &self.clients {
-            let wanted = if connection.unsent().is_empty() { PollFlags::IN } else { PollFlags::OUT };
-            all.push(PollFd::from_borrowed_fd(stream.as_fd(), wanted));
-        }
-        let longest = match (is_open, self.clients.is_empty()) {
-            (true, true) => None,
-            (true, false) => Some(LOOK),
-            (false, _) => Some(BREATH),
-        };
-        let longest = longest.map(|longest| Timespec {
-            tv_sec: longest.as_secs() as i64,
-            tv_nsec: longest.subsec_nanos().into(),
-        });
-        match poll(&mut all, longest.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-        let mut ready = all.iter().map(|fd| !fd.revents().is_empty());
-        let (end, accept) = (ready.next().unwrap_or(false), ready.next().unwrap_or(false));
-        Ok(Ready { end, accept, clients: ready.collect() })
     }
 
     /// Lets in who waits. Gives whether more may come.
-    fn accept(&mut self, now: Duration) -> bool {
+    fn let_in(&self) -> bool {
         loop {
             match self.listener.accept() {
-                // Closed at once: it sees that there is somebody who has no room.
-                Ok(_) if self.clients.len() >= VIEWERS_MAX => {}
-                Ok((stream, _)) => {
-                    if stream.set_nonblocking(true).is_ok() {
-                        // Answers are short, and waited for.
-                        let _ = stream.set_nodelay(true);
-                        self.clients.push(Client { stream, connection: Connection::new(now) });
-                    }
-                }
+                Ok((stream, _)) => self.begin(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -206,19 +143,101 @@ impl Serving {
             }
         }
     }
+
+    /// Serves a viewer in a thread of its own. Where there is no room it is closed at once, so that it sees
+    /// that there is somebody.
+    fn begin(&self, stream: TcpStream) {
+        let Some(counted) = Counted::new(&self.shared) else { return };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        // Answers are short, and waited for.
+        let _ = stream.set_nodelay(true);
+        let client =
+            Client { stream, connection: Connection::new(Duration::ZERO), begun: Instant::now(), counted };
+        let sessions = self.sessions.clone();
+        // Without a thread the viewer is closed.
+        let _ = std::thread::Builder::new().name("live-viewer".into()).spawn(move || client.run(&sessions));
+    }
 }
 
-/// What there is to do.
-struct Ready {
-    end: bool,
-    accept: bool,
-    clients: Vec<bool>,
+/// A viewer that is counted.
+struct Counted {
+    shared: Arc<Shared>,
+    is_reading: bool,
+}
+
+impl Counted {
+    /// `None` where there are too many.
+    fn new(shared: &Arc<Shared>) -> Option<Self> {
+        if shared.viewers.fetch_add(1, Ordering::AcqRel) >= VIEWERS_MAX {
+            shared.viewers.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        Some(Self { shared: Arc::clone(shared), is_reading: false })
+    }
+
+    fn reads(&mut self, is_reading: bool) {
+        match (self.is_reading, is_reading) {
+            (false, true) => drop(self.shared.reading.fetch_add(1, Ordering::AcqRel)),
+            (true, false) => drop(self.shared.reading.fetch_sub(1, Ordering::AcqRel)),
+            _ => {}
+        }
+        self.is_reading = is_reading;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.reads(false);
+        self.shared.viewers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A connection that is over.
+struct Over;
+
+/// A viewer's connection.
+struct Client {
+    stream: TcpStream,
+    connection: Connection,
+    begun: Instant,
+    counted: Counted,
 }
 
 impl Client {
+    fn run(mut self, sessions: &Sessions) {
+        let mut looked = Duration::ZERO;
+        while self.wait().is_ok() {
+            let now = self.begun.elapsed();
+            if self.serve(now, sessions).is_err() || self.connection.deadline() <= now {
+                return;
+            }
+            if now.saturating_sub(looked) >= LOOK {
+                looked = now;
+                self.connection.viewer().look_after();
+            }
+            self.counted.reads(self.connection.is_reading());
+        }
+    }
+
+    /// Waits until there is something to do, but not for long.
+    fn wait(&self) -> Result<(), Over> {
+        let wanted = if self.connection.unsent().is_empty() { PollFlags::IN } else { PollFlags::OUT };
+        let mut fds = [
+            PollFd::new(&self.counted.shared.end, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.stream.as_fd(), wanted),
+        ];
+        let longest = Timespec { tv_sec: LOOK.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut fds, Some(&longest)) {
+            Ok(_) | Err(Errno::INTR) if fds[0].revents().is_empty() => Ok(()),
+            _ => Err(Over),
+        }
+    }
+
     /// Sends what is to be sent, and hears what has come.
     fn serve(&mut self, now: Duration, sessions: &Sessions) -> Result<(), Over> {
-        let Self { stream, connection } = self;
+        let Self { stream, connection, .. } = self;
         if connection.unsent().is_empty() {
             let mut bytes = [0; HEAR];
             match stream.read(&mut bytes) {

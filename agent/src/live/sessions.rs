@@ -1,8 +1,11 @@
 //! The sessions that viewers can attach to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU32};
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU32},
+};
 
-use crate::export::ctf::{Publication, Published, PublishedTrace};
+use crate::export::ctf::{OpenFile, PacketFile, Publication, Published, PublishedTrace};
 
 /// The sessions of this process that are offered.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +31,20 @@ pub struct Offered {
     /// How many have attached to it.
     pub(super) viewers: AtomicU32,
     recordings: Mutex<Recordings>,
+    opener: Rights,
 }
+
+/// How files are opened.
+struct Rights(Opener);
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rights")
+    }
+}
+
+/// Opens files of packets with the rights of whoever they are of.
+pub type Opener = Box<dyn Fn(&PacketFile) -> io::Result<OpenFile> + Send + Sync>;
 
 /// What is recorded of a session.
 #[derive(Debug, Default)]
@@ -51,7 +67,8 @@ pub struct Offer {
 
 impl Sessions {
     /// Offers a session from now on, of which nothing is recorded yet.
-    pub fn offer(&self, host: &str, name: &str, timer_us: u64) -> Offer {
+    /// Files are opened by `opener`.
+    pub fn offer(&self, (host, name): (&str, &str), timer_us: u64, opener: Opener) -> Offer {
         let mut all = lock(&self.0);
         all.last_id += 1;
         let offered = Arc::new(Offered {
@@ -61,6 +78,7 @@ impl Sessions {
             timer_us: u32::try_from(timer_us).unwrap_or(u32::MAX),
             viewers: AtomicU32::new(0),
             recordings: Mutex::default(),
+            opener: Rights(opener),
         });
         all.offered.push(Arc::clone(&offered));
         Offer { all: Arc::downgrade(&self.0), offered }
@@ -82,6 +100,11 @@ impl Sessions {
 }
 
 impl Offered {
+    /// Opens a file of one of its recordings.
+    pub(super) fn open(&self, file: &PacketFile) -> io::Result<OpenFile> {
+        (self.opener.0)(file)
+    }
+
     /// The recordings that have begun after the one of this number.
     pub(super) fn recordings_after(&self, number: u64) -> Vec<(u64, Arc<Publication>)> {
         let recordings = lock(&self.recordings);

@@ -7,13 +7,18 @@ use std::{
     time::Duration,
 };
 
+use super::Offer;
 use super::{
     ADDRESS, Server, Sessions,
     connection::Connection,
     message::{self, Parsed},
     parse_bind, warning,
 };
-use crate::export::ctf::sample::Sample;
+use crate::export::ctf::{PacketFile, sample::Sample};
+
+fn offer(sessions: &Sessions, timer_us: u64) -> Offer {
+    sessions.offer(("machine", "mine"), timer_us, Box::new(PacketFile::open))
+}
 
 /// The bytes of a request.
 fn request(command: u32, payload: &[u8]) -> Vec<u8> {
@@ -140,7 +145,7 @@ const NEW_STREAMS: u32 = 2;
 fn a_viewer_reads_what_comes() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let offer = sessions.offer("machine", "mine", 500_000);
+    let offer = offer(&sessions, 500_000);
     offer.add(sample.publication.clone());
     sample.declare(1, b'a');
     let stream = sample.stream();
@@ -203,7 +208,7 @@ fn a_viewer_reads_what_comes() {
 fn a_packet_waits_for_the_metadata_that_describe_it() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let offer = sessions.offer("machine", "mine", 1);
+    let offer = offer(&sessions, 1);
     offer.add(sample.publication.clone());
     let stream = sample.stream();
     sample.declare(1, b'a');
@@ -229,7 +234,7 @@ fn a_packet_waits_for_the_metadata_that_describe_it() {
 fn silence_is_told_once_and_not_before_new_streams() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let offer = sessions.offer("machine", "mine", 1);
+    let offer = offer(&sessions, 1);
     offer.add(sample.publication.clone());
     let stream = sample.stream();
     sample.packet(stream, 20, 0);
@@ -261,7 +266,7 @@ fn silence_is_told_once_and_not_before_new_streams() {
 fn the_next_recording_of_a_session_is_told_of_before_the_last_one_has_more() {
     let (mut first, mut second) = (Sample::new(), Sample::new());
     let sessions = Sessions::default();
-    let offer = sessions.offer("machine", "mine", 1);
+    let offer = offer(&sessions, 1);
     let mut viewer = Viewer::new(&sessions);
     assert_eq!(viewer.attach(1, 2), (OK, Vec::new()), "nothing is recorded yet");
     assert_eq!(viewer.new_streams(1), (2, Vec::new()));
@@ -297,7 +302,7 @@ fn the_next_recording_of_a_session_is_told_of_before_the_last_one_has_more() {
 fn chunks_are_one_stream_and_what_is_removed_is_passed_over() {
     let mut sample = Sample::new();
     let sessions = Sessions::default();
-    let offer = sessions.offer("machine", "mine", 1);
+    let offer = offer(&sessions, 1);
     offer.add(sample.publication.clone());
     let stream = sample.stream();
     let mut viewer = Viewer::new(&sessions);

@@ -33,7 +33,7 @@ impl Viewer {
 
     /// Whether it has still something to read of a session.
     pub(super) fn is_reading(&self) -> bool {
-        self.attached.iter().any(|attached| !attached.is_over())
+        self.attached.iter().any(Attached::is_read)
     }
 
     /// Does what is to be done now and then.
@@ -128,7 +128,7 @@ impl Viewer {
         // Nothing of them was missed since it has attached.
         let streams = attached.tell_streams(Seek::Beginning, ids);
         let status = match streams.as_slice() {
-            [] if attached.is_over() => NewStreams::HungUp,
+            [] if attached.ends() => NewStreams::HungUp,
             [] => NewStreams::None,
             _ => NewStreams::Ok,
         };

@@ -6,9 +6,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::registry::log;
+use super::{registry::log, user::Owner};
 use crate::{
     control::{Code, ControlError},
+    export::ctf::PacketFile,
     live::{self, Offer, Server},
 };
 
@@ -28,7 +29,8 @@ impl Live {
     ///
     /// # Errors
     /// The address cannot be had.
-    pub(super) fn offer(&self, (uid, name): (u32, &str), timer_us: u64) -> Result<Offer, ControlError> {
+    pub(super) fn offer(&self, owner: &Owner, name: &str, timer_us: u64) -> Result<Offer, ControlError> {
+        let uid = owner.uid;
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let server = match &mut *server {
             Some(server) => server,
@@ -38,7 +40,11 @@ impl Live {
         let names = [name.to_owned(), format!("{name}-{uid}")];
         let own = names.into_iter().chain((2_u32..).map(|number| format!("{name}-{uid}-{number}")));
         let free = own.into_iter().find(|name| !sessions.is_taken(name));
-        Ok(sessions.offer(&live::host_name(), free.as_deref().unwrap_or(name), timer_us))
+        let (host, name) = (live::host_name(), free.as_deref().unwrap_or(name));
+        let owner = owner.clone();
+        // They are in a directory of the user.
+        let opener = move |file: &PacketFile| owner.with_rights(|| file.open())?;
+        Ok(sessions.offer((&host, name), timer_us, Box::new(opener)))
     }
 
     /// How a session is read that is offered.

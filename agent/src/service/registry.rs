@@ -244,10 +244,11 @@ impl Registry {
             _ => model.session().snapshot_outputs.first().map(|output| output.path.clone()),
         };
         let taken = self.shares.take(peer.uid, Share::default(), &model)?;
-        let offer = self.offer(peer.uid, &model)?;
+        let owner = Owner::new(peer.uid, peer.gid);
+        let offer = self.offer(&owner, &model)?;
         let viewers = offer.as_ref().map(|offer| self.live.address_of(offer));
         let entry = Entry {
-            owner: Owner::new(peer.uid, peer.gid),
+            owner,
             model: Mutex::new(model),
             recording: Mutex::default(),
             chunks: Mutex::default(),
@@ -282,9 +283,9 @@ impl Registry {
     }
 
     /// Lets viewers read a session, if they are to.
-    fn offer(&self, uid: u32, model: &Model) -> Answer<Option<Offer>> {
+    fn offer(&self, owner: &Owner, model: &Model) -> Answer<Option<Offer>> {
         match model.session().summary.mode {
-            SessionMode::Served { timer_us, .. } => self.live.offer((uid, model.name()), timer_us).map(Some),
+            SessionMode::Served { timer_us, .. } => self.live.offer(owner, model.name(), timer_us).map(Some),
             _ => Ok(None),
         }
     }

@@ -105,6 +105,26 @@ impl Owner {
         Ok(())
     }
 
+    /// Does something with the rights of the user where files are concerned, in a thread of root.
+    ///
+    /// # Errors
+    /// They cannot be taken, or given back: the thread must not touch files then.
+    pub(super) fn with_rights<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
+        if self.uid == 0 {
+            return Ok(act());
+        }
+        let own = rustix::process::getgroups()?;
+        let groups = |all: &mut dyn Iterator<Item = u32>| {
+            let groups: Vec<_> = all.map(rustix::thread::Gid::from_raw).collect();
+            rustix::thread::set_thread_groups(&groups)
+        };
+        groups(&mut self.groups.iter().copied())?;
+        let done = set_file_rights(self.uid, self.gid).map(|()| act());
+        set_file_rights(0, 0)?;
+        groups(&mut own.iter().map(|gid| gid.as_raw()))?;
+        done
+    }
+
     /// Does something of the daemon's own with the rights of root, such as reading tracefs, in a thread that
     /// has those of the user. Nothing in it may follow a path of the user.
     ///

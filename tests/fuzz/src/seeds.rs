@@ -91,6 +91,8 @@ pub(crate) fn write(root: &Path) -> Result {
         put(root, "control", "snapshot", SNAPSHOT_REQUESTS)?;
         put(root, "saved", "lttng", include_bytes!("../../../agent/src/ctl/saved/lttng-2.13.9.xml"))?;
         put(root, "saved", "own", OWN_SESSION)?;
+        put(root, "live", "all", &viewer(200))?;
+        put(root, "live", "pieces", &viewer(7))?;
     }
     Ok(())
 }
@@ -347,6 +349,26 @@ fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Res
     let (spool, _) = Spool::create(&Output::at(&dir.path().join("t.dat"))?)?;
     manifest.store(&spool)?;
     Ok(fs::read(spool.file("manifest"))?)
+}
+
+/// What a viewer says that asks for everything once, in pieces of so many bytes.
+#[cfg(feature = "spool")]
+fn viewer(piece: u8) -> Vec<u8> {
+    let mut said = vec![piece];
+    let mut ask = |command: u32, words: &[u32]| {
+        said.extend((4 * words.len() as u64).to_be_bytes());
+        said.extend([command, 0].into_iter().chain(words.iter().copied()).flat_map(u32::to_be_bytes));
+    };
+    ask(1, &[0, 0, 2, 4, 1]);
+    ask(2, &[]);
+    ask(8, &[]);
+    ask(3, &[0, 1, 0, 0, 2]);
+    ask(7, &[0, 1]);
+    ask(4, &[0, 3]);
+    ask(5, &[0, 3, 0, 0, 4096]);
+    ask(6, &[0, 2]);
+    ask(9, &[0, 1]);
+    said
 }
 
 /// Recordings in a pipe: whole ones, with and without compression, and one that was cut off.

@@ -36,6 +36,8 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("control", control),
     #[cfg(feature = "spool")]
     ("saved", saved),
+    #[cfg(feature = "spool")]
+    ("live", live),
 ];
 
 /// Between the parts of an input that has several.
@@ -343,4 +345,11 @@ fn saved(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         tracer_agent::ctl::fuzz_saved(text);
     }
+}
+
+/// What a viewer sends. Answers are as long as what is asked for allows.
+#[cfg(feature = "spool")]
+fn live(data: &[u8]) {
+    let answered = tracer_agent::live::fuzz(data);
+    assert!(answered <= data.len() * 400, "{answered} bytes of answers");
 }

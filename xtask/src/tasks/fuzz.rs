@@ -35,6 +35,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("piped", 1 << 15),
     ("control", 1 << 13),
     ("saved", 1 << 13),
+    ("live", 1 << 11),
 ];
 
 /// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.

@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, path::Path, time::Duration};
 use super::super::{CliError, tell};
 use crate::{
     capture::Session,
+    export::ctf::PacketFile,
     live::{self, Offer, Server},
     spec::RecordingSpec,
 };
@@ -41,15 +42,19 @@ impl Viewers {
     /// Lets them read a recording, and tells how.
     pub(super) fn offer(&mut self, session: &Session, path: &Path, quiet: bool) {
         let Some(publication) = session.publication() else { return };
-        let offer = self.server.sessions().offer(&live::host_name(), &session_name(path), self.timer_us);
+        let names = (live::host_name(), session_name(path));
+        let names = (names.0.as_str(), names.1.as_str());
+        let offer = self.server.sessions().offer(names, self.timer_us, Box::new(PacketFile::open));
         let address = self.server.address();
         if let Some(warning) = live::warning(address) {
             tell(&format!("tracer-agent: {warning}"));
         }
         if !quiet {
             let url = live::url(address, &offer);
+            // Without the parameter it would wait for another recording of the name.
             tell(&format!(
-                "tracer-agent: read it meanwhile with\n  babeltrace2 --input-format=lttng-live {url}"
+                "tracer-agent: read it meanwhile with\n  babeltrace2 --input-format=lttng-live {url} \
+                 --params='session-not-found-action=\"end\"'"
             ));
         }
         offer.add(publication.clone());

@@ -56,12 +56,13 @@ impl Registry {
         let name = model.name().to_owned();
         let share = self.shares.keep(uid, &model);
         let (keeps, is_active) = (model.keeps(), model.is_active() && model.channels().next().is_some());
-        let offer = self.offer(uid, &model).unwrap_or_else(|error| {
+        let owner = Owner::new(uid, gid);
+        let offer = self.offer(&owner, &model).unwrap_or_else(|error| {
             log(&format!("session {name} is not read by viewers any more: {error}"));
             None
         });
         let entry = Arc::new(Entry {
-            owner: Owner::new(uid, gid),
+            owner,
             model: Mutex::new(model),
             recording: Mutex::default(),
             chunks: Mutex::new(chunks),
