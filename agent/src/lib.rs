@@ -95,10 +95,10 @@ pub mod handover;
 pub mod kernel;
 #[cfg(feature = "record")]
 pub mod plan;
-#[cfg(feature = "record")]
-pub mod ring;
 #[cfg(feature = "service")]
 mod relay;
+#[cfg(feature = "record")]
+pub mod ring;
 #[cfg(feature = "service")]
 pub mod service;
 #[cfg(feature = "record")]

@@ -3,11 +3,11 @@
 use super::{
     RelayAddress, RelayError,
     connection::{Connection, Hangup, Patience},
+    wire::Command,
     wire::{
         HOST_2_4, HOST_MAX, NAME_2_4, NAME_MAX, OK, PATH_2_2, PATH_MAX, Payload, STREAM_2_2, Text, u32_at,
         u64_at,
     },
-    wire::Command,
 };
 use crate::utc;
 

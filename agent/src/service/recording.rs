@@ -191,8 +191,7 @@ impl Recording {
     ) -> Answer<Self> {
         let HandedRecording { output, note: _, rules, tracks, state, running, is_place, is_open: _ } = handed;
         let handed = Handed { running, recording };
-        let recorder =
-            Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
+        let recorder = Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
         let of_buffer =
             |rules: Vec<RuleSpec>| rules.into_iter().map(|rule| (spec::key_of(&rule), rule)).collect();
         let rules = rules.into_iter().map(|(buffer, rules)| (buffer, of_buffer(rules))).collect();

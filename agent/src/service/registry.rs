@@ -348,7 +348,8 @@ impl Registry {
             To::Directory(path) => (path, None),
             To::Relay(address) => (self.make_place(&entry.owner)?, Some(address)),
         };
-        let begun = self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
+        let begun =
+            self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
         if begun.is_err() && is_place {
             self.places.remove_empty(&output);
         }

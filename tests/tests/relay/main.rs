@@ -6,6 +6,7 @@ mod relayd;
 
 use std::{
     collections::BTreeSet,
+    net::{Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use integration_tests::{
 };
 use serde_json::{Value, json};
 
-use relayd::{Relayd, assert_same, older, only, says, tree};
+use relayd::{Between, Relayd, assert_same, only, says, tree};
 
 const SESSION: &str = "/v1/sessions/one";
 const CHANNELS: &str = "/v1/sessions/one/domains/kernel/channels";
@@ -105,7 +106,11 @@ fn the_relay_daemon_has_what_a_local_session_has() {
     let destroyed = daemon.tell("DELETE", SESSION, None);
     assert_eq!(calls_in(&session).len(), 20_500);
     assert!(destroyed["files"][0].as_str().unwrap().starts_with(&relayd.url()), "{destroyed}");
-    assert_eq!(std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(), 0, "nothing stays here");
+    assert_eq!(
+        std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(),
+        0,
+        "nothing stays here"
+    );
 }
 
 #[test]
@@ -162,10 +167,8 @@ fn a_clear_removes_there_what_was_recorded() {
     daemon.tell("POST", &format!("{SESSION}/stop"), None);
     daemon.tell("DELETE", SESSION, None);
     let archives = relayd.session().join("archives");
-    let mut counts: Vec<usize> = std::fs::read_dir(archives)
-        .unwrap()
-        .map(|entry| calls_in(&entry.unwrap().path()).len())
-        .collect();
+    let mut counts: Vec<usize> =
+        std::fs::read_dir(archives).unwrap().map(|entry| calls_in(&entry.unwrap().path()).len()).collect();
     counts.sort_unstable();
     assert_eq!(counts, [30, 100], "archived chunks stay");
 }
@@ -209,7 +212,10 @@ fn snapshots_are_sent_whole() {
     });
     let there = only(&relayd.session());
     assert_same(&local, &tree(&there));
-    assert!(taken["path"].as_str().unwrap().ends_with(there.file_name().unwrap().to_str().unwrap()), "{taken}");
+    assert!(
+        taken["path"].as_str().unwrap().ends_with(there.file_name().unwrap().to_str().unwrap()),
+        "{taken}"
+    );
     assert_eq!(calls_in(&there).len(), 2_000);
     // To a place of its own, from a session that has one here.
     let elsewhere = json!({"name": "mine", "path": format!("{}/a/b", relayd.url())});
@@ -224,7 +230,8 @@ fn relay_daemons_of_before_2_11_have_no_chunks() {
     for minor in [4, 10] {
         let (daemon, relayd) = (Daemon::start(), Relayd::start());
         let mut caller = Caller::start();
-        begin(&daemon, &network(&older(&relayd, minor)), &caller);
+        let between = Between::start(&relayd, Ipv4Addr::LOCALHOST.into(), minor);
+        begin(&daemon, &network(&between.url()), &caller);
         call(&mut caller, 4_000);
         daemon.tell("POST", &format!("{SESSION}/stop"), None);
         let (local, there) = (here(&place(&daemon)), tree(&relayd.session()));
@@ -246,6 +253,22 @@ fn relay_daemons_of_before_2_11_have_no_chunks() {
         daemon.tell("DELETE", SESSION, None);
         assert_eq!(calls_in(&relayd.session()).len(), 4_000, "minor version {minor}");
     }
+}
+
+#[test]
+fn relay_daemons_have_addresses_of_both_versions() {
+    let (daemon, relayd) = (Daemon::start(), Relayd::start());
+    let between = Between::start(&relayd, Ipv6Addr::LOCALHOST.into(), 13);
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&format!("{}/some/where", between.url())), &caller);
+    call(&mut caller, 100);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    let destroyed = daemon.tell("DELETE", SESSION, None);
+    let session = only(&relayd.session());
+    assert_eq!(calls_in(&session).len(), 100);
+    assert!(
+        session.ends_with("some/where") && destroyed["files"][0].as_str().unwrap().ends_with("some/where")
+    );
 }
 
 #[test]
@@ -281,8 +304,8 @@ fn what_is_no_relay_daemon_is_told() {
     const MANY: &[u8] = &[0xff; 4096];
     // The version, the configuration, and a session with a path that is too long for this world.
     const LONG: &[u8] = &[
-        0, 0, 0, 2, 0, 0, 0, 13, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 10, 0xff,
-        0xff, 0xff, 0xff, b'a',
+        0, 0, 0, 2, 0, 0, 0, 13, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 10,
+        0xff, 0xff, 0xff, 0xff, b'a',
     ];
     for (url, code, text) in [
         ("net://127.0.0.1:1:2".to_owned(), "relay_connect", "start `lttng-relayd` there"),

@@ -106,9 +106,9 @@ impl Create {
         let address = self.address()?;
         let directory = |address: Option<Address>| -> Result<Option<PathBuf>, Failure> {
             match address {
-            _ if self.no_output => Ok(None),
-            Some(address) => Ok(Some(address.place())),
-            None => Ok(Some(at.home()?.traces().join(below))),
+                _ if self.no_output => Ok(None),
+                Some(address) => Ok(Some(address.place())),
+                None => Ok(Some(at.home()?.traces().join(below))),
             }
         };
         let mut snapshot_output = None;
@@ -140,7 +140,7 @@ impl Create {
                 Ok(Some(Address::Relay(relay)))
             }
             (None, None, None, None) => Ok(None),
-            (None, None, _, _) => Err(Failure::new("You need both control and data URL.")),
+            (None, None, _, _) => Err(Failure::new("Both control and data URLs must be specified.")),
             _ => {
                 Err(Failure::new("Only one of --output, --set-url, and --ctrl-url with --data-url is given."))
             }
@@ -169,7 +169,8 @@ fn told(name: &str, mode: &SessionMode, snapshots: Option<&Path>) -> String {
     let to = text::output(mode);
     match mode {
         SessionMode::Snapshot => {
-            let place = snapshots.map(|place| format!("Default snapshot output set to {}\n", shown_place(place)));
+            let place =
+                snapshots.map(|place| format!("Default snapshot output set to {}\n", shown_place(place)));
             format!(
                 "Snapshot session {name} created.\n{}Every channel enabled for this session will be set to \
                  mmap output and default to overwrite mode.\n",

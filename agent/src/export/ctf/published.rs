@@ -201,11 +201,11 @@ impl PacketFile {
         let mut index = self.index.replace(DRAFT)?;
         index.write_all(&head)?;
         for number in number..self.packets {
-            let Packet { offset, packet_bits, content_bits, begin, end, discarded, .. } = open.packet(number)?;
+            let Packet { offset, packet_bits, content_bits, begin, end, discarded, .. } =
+                open.packet(number)?;
             let Packet { class, instance, sequence, .. } = open.packet(number)?;
             let offset = offset.saturating_sub(from);
-            let words =
-                [offset, packet_bits, content_bits, begin, end, discarded, class, instance, sequence];
+            let words = [offset, packet_bits, content_bits, begin, end, discarded, class, instance, sequence];
             index.write_all(&words.map(u64::to_be_bytes).concat())?;
         }
         let to = |dir: &Directory, name: &str| dir.rename(DRAFT.as_ref(), dir, name.as_ref());

@@ -93,6 +93,10 @@ impl Feed {
         self.publication().read(|state| {
             let is_next = |number: u64| number >= self.from && self.cut.is_none_or(|cut| number < cut);
             let chunk = state.chunks.iter().find(|chunk| is_next(chunk.number))?;
+            // One that has just begun is looked at when its traces are known.
+            if chunk.metadata.is_empty() && !chunk.is_closed {
+                return None;
+            }
             let closed = chunk.is_closed.then_some(chunk.end_ns);
             Some(Current { number: chunk.number, begin_ns: chunk.begin_ns, closed })
         })
@@ -106,6 +110,7 @@ impl Feed {
     /// Leaves out the chunks from this one on.
     pub(super) fn cut(&mut self, from: u64) {
         self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
+        self.tell_waiting();
     }
 
     /// Whether a stream of the chunk before is in this one, too.
@@ -130,6 +135,7 @@ impl Feed {
         self.from = number + 1;
         self.metadata.clear();
         self.unknown = 0;
+        self.tell_waiting();
         self.consumer.needs_from(self.from);
     }
 
@@ -183,7 +189,8 @@ impl Feed {
                     // A file is known at the relay daemon, too, before there is anything in it.
                     let is_new = |file: &&PacketFile| {
                         file.chunk == chunk.number
-                            && sent.is_none_or(|(sent, at)| sent < file.first + file.packets || at < file.first)
+                            && sent
+                                .is_none_or(|(sent, at)| sent < file.first + file.packets || at < file.first)
                     };
                     for file in stream.files.iter().filter(is_new) {
                         let name = (trace.path.clone(), stream.name.clone());
@@ -293,6 +300,11 @@ impl Feed {
         }
     }
 
+    /// How many packets are stored at the relay daemon.
+    pub(super) fn stored(&self) -> u64 {
+        self.cursors.values().map(|cursor| cursor.stored).sum()
+    }
+
     /// How many packets there are.
     pub(super) fn packets(&self) -> u64 {
         self.publication().read(|state| {
@@ -339,7 +351,8 @@ fn send_packets(
     while cursor.sent < end && *left > 0 {
         let packet = open.packet(cursor.sent - file.first)?;
         let size = packet.packet_bits / 8;
-        let is_there = size <= PACKET_MAX && packet.offset.checked_add(size).is_some_and(|to| to <= file.bytes);
+        let is_there =
+            size <= PACKET_MAX && packet.offset.checked_add(size).is_some_and(|to| to <= file.bytes);
         let size = usize::try_from(size).ok().filter(|_| is_there);
         let size = size.ok_or_else(|| io::Error::other("an index that is not that of its packets"))?;
         buffer.resize(size, 0);

@@ -27,12 +27,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-pub(super) use self::{place::Places, snapshot::send_snapshot};
 use self::{
     feed::Feed,
     sender::{Order, Sending},
 };
-use super::{sessions::{Listener, Stored}, user::Owner};
+pub(super) use self::{place::Places, snapshot::send_snapshot};
+use super::{
+    sessions::{Listener, Stored},
+    user::Owner,
+};
 use crate::{
     control::{Code, ControlError},
     export::ctf::Publication,
@@ -145,9 +148,10 @@ impl Forwarder {
         let (owner, of_thread) = (owner.clone(), hangup.clone());
         let (address, spool) = (target.address.url(), target.backlog / 2);
         let run = move || {
-            let started = owner.take_identity().map_err(RelayError::from).and_then(|()| {
-                Sending::open(target, place, of_thread, listener)
-            });
+            let started = owner
+                .take_identity()
+                .map_err(RelayError::from)
+                .and_then(|()| Sending::open(target, place, of_thread, listener));
             match started {
                 Ok(sending) => {
                     // Who starts this waits for it.
@@ -194,8 +198,7 @@ impl Forwarder {
     /// # Errors
     /// The relay daemon is away, or refuses.
     pub(super) fn clear(&self, from: u64) -> Answer {
-        self.ask(|reply| Order::Clear(from, reply))?
-            .map_err(|why| ControlError::new(Code::ClearFailed, why))
+        self.ask(|reply| Order::Clear(from, reply))?.map_err(|why| ControlError::new(Code::ClearFailed, why))
     }
 
     /// Waits until everything that was written by now is stored at the relay daemon, as long as that is

@@ -20,7 +20,8 @@ pub(super) mod spec;
 
 pub(super) use expand::{World, rules_of};
 pub(super) use model::{
-    Model, check_location, check_name, check_network, check_path, check_probe_name, check_rule_of, check_snapshot_name,
+    Model, check_location, check_name, check_network, check_path, check_probe_name, check_rule_of,
+    check_snapshot_name,
 };
 pub(super) use programs::{Program, Programs};
 pub(super) use recorder::{

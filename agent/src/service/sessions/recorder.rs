@@ -182,16 +182,17 @@ impl Recorder {
         let wake = Arc::new(Notice::new().map_err(of_system)?);
         let waker = Arc::clone(&wake);
         let begin = move |mut running: Running| begin(&mut running).map(|()| running);
-        let record = move || match Running::new(owner, (&dir, keeps), (listener, waker), relay).and_then(begin) {
-            Ok(running) => {
-                // Who starts this waits for it.
-                let _ = begun.send(Ok(()));
-                running.run(&received);
-            }
-            Err(error) => {
-                let _ = begun.send(Err(error));
-            }
-        };
+        let record =
+            move || match Running::new(owner, (&dir, keeps), (listener, waker), relay).and_then(begin) {
+                Ok(running) => {
+                    // Who starts this waits for it.
+                    let _ = begun.send(Ok(()));
+                    running.run(&received);
+                }
+                Err(error) => {
+                    let _ = begun.send(Err(error));
+                }
+            };
         let thread = std::thread::Builder::new().name("session".into()).spawn(record).map_err(of_system)?;
         match begins.recv() {
             Ok(Ok(())) => Ok(Self { commands, wake, thread: Some(thread) }),

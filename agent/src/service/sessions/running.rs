@@ -20,8 +20,8 @@ use super::recorder::{
 };
 use crate::{
     capture::{
-        AddError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
-        Tracking, finish,
+        AddError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded, Session,
+        SnapshotError, StateError, Tracking, finish,
     },
     control::{Code, ControlError},
     output::Output,
