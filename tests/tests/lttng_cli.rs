@@ -68,9 +68,9 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
     ),
     (
         "add-trigger --condition=event-rule-matches --type=user --action=snapshot-session s --url=net://1.2.3.4",
-        1,
-        "Operation not supported (",
-        "snapshots are written here",
+        0,
+        "Added trigger `trigger3`.\n",
+        "the two before it are refused",
     ),
 ];
 

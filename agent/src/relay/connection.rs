@@ -159,7 +159,8 @@ impl Connection {
         if bytes.pop().is_some_and(|end| end != 0) || bytes.contains(&0) {
             return Err(RelayError::Nonsense("a path without an end"));
         }
-        String::from_utf8(bytes).map_err(|_| RelayError::Nonsense("a path that is no text"))
+        let path = String::from_utf8(bytes).ok().filter(|path| !path.contains(char::is_control));
+        path.ok_or(RelayError::Nonsense("a path that is no text"))
     }
 }
 
@@ -291,7 +292,9 @@ mod tests {
     #[test]
     fn paths_of_answers_are_paths() {
         assert_eq!(connection(b"a/b\0", Duration::ZERO).path(4).unwrap(), "a/b");
-        for (answer, size) in [(&b"a/b\0"[..], u32::MAX), (b"abcd", 4), (b"a\0b\0", 4), (b"\xff\xff\0", 3)] {
+        for (answer, size) in
+            [(&b"a/b\0"[..], u32::MAX), (b"abcd", 4), (b"a\0b\0", 4), (b"\xff\xff\0", 3), (b"\x1b[m\0", 4)]
+        {
             let read = connection(answer, Duration::ZERO).path(size);
             assert!(matches!(read, Err(RelayError::Nonsense(_))), "{read:?}");
         }

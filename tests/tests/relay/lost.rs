@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -12,7 +13,10 @@ use integration_tests::{
 };
 use serde_json::json;
 
-use super::{SESSION, begin, call, calls_in, network, place, relayd::Relayd};
+use super::{
+    SESSION, begin, call, calls_in, network, place,
+    relayd::{Between, Relayd},
+};
 
 /// The traces of all chunks in a session's directory, wherever they are.
 fn chunks(session: &Path) -> Vec<PathBuf> {
@@ -66,6 +70,30 @@ fn every_event_is_there_whatever_becomes_of_the_relay_daemon() {
     let distinct: BTreeSet<&String> = all.iter().collect();
     assert_eq!(distinct.len() as u64, caller.calls());
     assert!(chunks(&relayd.session()).len() > 2, "{:?}", chunks(&relayd.session()));
+}
+
+#[test]
+fn answers_without_sense_are_no_answers() {
+    let (daemon, relayd) = (Daemon::start(), Relayd::start());
+    let between = Between::start(&relayd, Ipv4Addr::LOCALHOST.into(), 13);
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&between.url()), &caller);
+    for _ in 0..3 {
+        call(&mut caller, 5_000);
+        between.garble();
+        call(&mut caller, 5_000);
+        daemon.tell("POST", &format!("{SESSION}/stop"), None);
+        daemon.tell("POST", &format!("{SESSION}/start"), None);
+    }
+    wait_for("everything to be sent", || {
+        daemon.tell("POST", &format!("{SESSION}/stop"), None);
+        daemon.tell("POST", &format!("{SESSION}/start"), None);
+        let distinct: BTreeSet<String> =
+            chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
+        (distinct.len() as u64 == caller.calls()).then_some(())
+    });
+    assert!(!notes(&daemon).is_empty(), "it is told");
+    daemon.tell("DELETE", SESSION, None);
 }
 
 #[test]

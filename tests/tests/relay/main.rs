@@ -6,6 +6,7 @@ mod relayd;
 
 use std::{
     collections::BTreeSet,
+    net::{Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use integration_tests::{
 };
 use serde_json::{Value, json};
 
-use relayd::{Relayd, assert_same, older, only, says, tree};
+use relayd::{Between, Relayd, assert_same, only, says, tree};
 
 const SESSION: &str = "/v1/sessions/one";
 const CHANNELS: &str = "/v1/sessions/one/domains/kernel/channels";
@@ -229,7 +230,8 @@ fn relay_daemons_of_before_2_11_have_no_chunks() {
     for minor in [4, 10] {
         let (daemon, relayd) = (Daemon::start(), Relayd::start());
         let mut caller = Caller::start();
-        begin(&daemon, &network(&older(&relayd, minor)), &caller);
+        let between = Between::start(&relayd, Ipv4Addr::LOCALHOST.into(), minor);
+        begin(&daemon, &network(&between.url()), &caller);
         call(&mut caller, 4_000);
         daemon.tell("POST", &format!("{SESSION}/stop"), None);
         let (local, there) = (here(&place(&daemon)), tree(&relayd.session()));
@@ -251,6 +253,22 @@ fn relay_daemons_of_before_2_11_have_no_chunks() {
         daemon.tell("DELETE", SESSION, None);
         assert_eq!(calls_in(&relayd.session()).len(), 4_000, "minor version {minor}");
     }
+}
+
+#[test]
+fn relay_daemons_have_addresses_of_both_versions() {
+    let (daemon, relayd) = (Daemon::start(), Relayd::start());
+    let between = Between::start(&relayd, Ipv6Addr::LOCALHOST.into(), 13);
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&format!("{}/some/where", between.url())), &caller);
+    call(&mut caller, 100);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    let destroyed = daemon.tell("DELETE", SESSION, None);
+    let session = only(&relayd.session());
+    assert_eq!(calls_in(&session).len(), 100);
+    assert!(
+        session.ends_with("some/where") && destroyed["files"][0].as_str().unwrap().ends_with("some/where")
+    );
 }
 
 #[test]

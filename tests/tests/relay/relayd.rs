@@ -3,9 +3,13 @@
 use std::{
     collections::BTreeMap,
     io::{Read as _, Write as _},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
@@ -128,46 +132,70 @@ pub(super) fn assert_same(here: &BTreeMap<String, Vec<u8>>, there: &BTreeMap<Str
     assert!(here.keys().any(|name| name.ends_with("metadata")), "{:?}", here.keys());
 }
 
-/// Stands before a relay daemon, and lets both know of a peer that speaks an older protocol. Gives the
-/// address.
-pub(super) fn older(relayd: &Relayd, minor: u32) -> String {
-    let mut ports = [0; 2];
-    for ((port, to), is_control) in ports.iter_mut().zip(relayd.ports()).zip([true, false]) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        *port = listener.local_addr().unwrap().port();
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.unwrap();
-                let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
-                let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || {
-                    if is_control {
-                        let mut version = [0; 32];
-                        if from.read_exact(&mut version).is_ok() {
-                            version[28..].copy_from_slice(&minor.to_be_bytes());
-                            let _ = to.write_all(&version);
-                        }
-                    }
-                    let _ = std::io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(Shutdown::Write);
-                });
-                let (mut from, mut to) = (server, client);
-                thread::spawn(move || {
-                    // Each says its own, and both take the older one.
-                    if is_control {
-                        let mut version = [0; 8];
-                        if from.read_exact(&mut version).is_ok() {
-                            version[4..].copy_from_slice(&minor.to_be_bytes());
-                            let _ = to.write_all(&version);
-                        }
-                    }
-                    let _ = std::io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(Shutdown::Write);
-                });
-            }
-        });
+/// Stands before a relay daemon.
+pub(super) struct Between {
+    ports: [u16; 2],
+    is_v6: bool,
+    garbles: Arc<AtomicBool>,
+}
+
+impl Between {
+    /// Listens at an address, and lets both know of a peer that speaks this minor version.
+    pub(super) fn start(relayd: &Relayd, address: IpAddr, minor: u32) -> Self {
+        let garbles = Arc::<AtomicBool>::default();
+        let mut between = Self { ports: [0; 2], is_v6: address.is_ipv6(), garbles: Arc::clone(&garbles) };
+        for ((port, to), is_control) in between.ports.iter_mut().zip(relayd.ports()).zip([true, false]) {
+            let listener = TcpListener::bind((address, 0)).unwrap();
+            *port = listener.local_addr().unwrap().port();
+            let (minor, garbles) = (is_control.then_some(minor), Arc::clone(&garbles));
+            thread::spawn(move || {
+                for client in listener.incoming() {
+                    let client = client.unwrap();
+                    let server = TcpStream::connect(("127.0.0.1", to)).unwrap();
+                    let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                    // What comes before the version that is sent, and before the one of the answer.
+                    thread::spawn(move || pass(from, to, minor.map(|minor| (28, minor)), None));
+                    let garbles = minor.map(|_| Arc::clone(&garbles));
+                    thread::spawn(move || {
+                        pass(server, client, minor.map(|minor| (4, minor)), garbles.as_deref())
+                    });
+                }
+            });
+        }
+        between
     }
-    format!("net://127.0.0.1:{}:{}", ports[0], ports[1])
+
+    /// Says something that makes no sense, once, in the place of an answer.
+    pub(super) fn garble(&self) {
+        self.garbles.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn url(&self) -> String {
+        let place = if self.is_v6 { "net6://[::1]" } else { "net://127.0.0.1" };
+        format!("{place}:{}:{}", self.ports[0], self.ports[1])
+    }
+}
+
+/// Passes on what comes, with another minor version behind so many bytes.
+fn pass(mut from: TcpStream, mut to: TcpStream, minor: Option<(usize, u32)>, garbles: Option<&AtomicBool>) {
+    if let Some((before, minor)) = minor {
+        let mut version = vec![0; before + 4];
+        if from.read_exact(&mut version).is_ok() {
+            version[before..].copy_from_slice(&minor.to_be_bytes());
+            let _ = to.write_all(&version);
+        }
+    }
+    let mut bytes = [0; 1 << 16];
+    while let Ok(size @ 1..) = from.read(&mut bytes) {
+        if garbles.is_some_and(|garbles| garbles.swap(false, Ordering::Relaxed)) {
+            let _ = to.write_all(&[0xff; 64]);
+        }
+        if to.write_all(&bytes[..size]).is_err() {
+            break;
+        }
+    }
+    // Either may be gone.
+    let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
 }
 
 /// Something that says this to everybody who connects, and closes, or says nothing more. Gives its address.

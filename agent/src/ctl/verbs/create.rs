@@ -160,7 +160,7 @@ impl Create {
                 Ok(Some(Address::Relay(relay)))
             }
             (None, None, None, None) => Ok(None),
-            (None, None, _, _) => Err(Failure::new("You need both control and data URL.")),
+            (None, None, _, _) => Err(Failure::new("Both control and data URLs must be specified.")),
             _ => {
                 Err(Failure::new("Only one of --output, --set-url, and --ctrl-url with --data-url is given."))
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::super::address::{Address, Relay, shown_place};
+use super::super::address::{Address, Relay, is_relay, shown_place};
 use super::super::at::{At, Done, Failure};
 use super::super::document::Node;
 use super::super::{home, nodes, units};
@@ -141,7 +141,9 @@ fn add(at: &mut At, wanted: &Wanted) -> Result<Vec<Node>, Failure> {
     let (path, max_size) = (wanted.path()?.ok_or_else(nowhere)?, wanted.max_size()?);
     let new = SnapshotOutput { id: 0, name: wanted.name.clone(), path, max_size };
     let SnapshotOutput { id, name, path, max_size } = at.client()?.add_snapshot_output(&session, &new)?;
-    let (name, path) = (name.unwrap_or_default(), shown_place(&path));
+    // A relay daemon is said as it was given.
+    let given = wanted.ctrl_url.as_ref().or(wanted.url.as_ref()).filter(|_| is_relay(&path)).cloned();
+    let (name, path) = (name.unwrap_or_default(), given.unwrap_or_else(|| shown_place(&path)));
     at.say.line(&format!("Snapshot output successfully added for session {session}"));
     at.say.line(&format!("  [{id}] {name}: {path}{}", limit(max_size)));
     let parts = vec![

@@ -97,6 +97,10 @@ impl Feed {
         self.publication().read(|state| {
             let is_next = |number: u64| number >= self.from && self.cut.is_none_or(|cut| number < cut);
             let chunk = state.chunks.iter().find(|chunk| is_next(chunk.number))?;
+            // One that has just begun is looked at when its traces are known.
+            if chunk.metadata.is_empty() && !chunk.is_closed {
+                return None;
+            }
             let closed = chunk.is_closed.then_some(chunk.end_ns);
             Some(Current { number: chunk.number, begin_ns: chunk.begin_ns, closed })
         })
@@ -110,6 +114,7 @@ impl Feed {
     /// Leaves out the chunks from this one on.
     pub(super) fn cut(&mut self, from: u64) {
         self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
+        self.tell_waiting();
     }
 
     /// Whether a stream of the chunk before is in this one, too.
@@ -134,6 +139,7 @@ impl Feed {
         self.from = number + 1;
         self.metadata.clear();
         self.unknown = 0;
+        self.tell_waiting();
         self.consumer.needs_from(self.from);
     }
 
@@ -309,6 +315,11 @@ impl Feed {
                 cursor.released = to;
             }
         }
+    }
+
+    /// How many packets are stored at the relay daemon.
+    pub(super) fn stored(&self) -> u64 {
+        self.cursors.values().map(|cursor| cursor.stored).sum()
     }
 
     /// How many packets there are.

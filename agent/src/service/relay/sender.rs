@@ -26,6 +26,8 @@ use crate::{
 
 /// How long nothing is looked at if nothing is told.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long nothing may be stored of what is on its way.
+const STUCK: Duration = Duration::from_secs(30);
 /// How long is waited before it is asked again whether something is stored.
 const STORED: Duration = Duration::from_millis(5);
 /// The first wait before a relay daemon that was lost is tried again, and the longest.
@@ -83,6 +85,8 @@ pub(super) struct Sending {
     ending: Option<(Option<Instant>, Sender<SentAll>)>,
     /// Whether what is on its way is known to be stored.
     is_confirmed: bool,
+    /// Since when no more than so many packets are stored, although some are on their way.
+    stuck: Option<(Instant, u64)>,
 }
 
 impl Sending {
@@ -118,6 +122,7 @@ impl Sending {
             settling: Vec::new(),
             ending: None,
             is_confirmed: true,
+            stuck: None,
         })
     }
 
@@ -198,13 +203,13 @@ impl Sending {
         };
         let has_sent = feed.send(current.number, shipment)?;
         let must_ask = feed.must_wait() || !has_sent;
+        self.is_confirmed = must_ask && feed.confirm(shipment)?;
         if must_ask {
-            self.is_confirmed = feed.confirm(shipment)?;
-        } else {
-            self.is_confirmed = false;
+            self.look_at_progress()?;
         }
+        let Some(feed) = self.feeds.front_mut() else { return Ok(false) };
         if has_sent || !self.is_confirmed {
-            return Ok(has_sent && self.is_confirmed || has_sent && !feed.must_wait());
+            return Ok(has_sent && (self.is_confirmed || !feed.must_wait()));
         }
         if let Some(end_ns) = current.closed {
             // It was closed before it was looked at, and all of it is stored.
@@ -217,6 +222,21 @@ impl Sending {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// A relay daemon that takes everything and stores nothing is as one that is not there.
+    fn look_at_progress(&mut self) -> Result<(), RelayError> {
+        let stored = self.feeds.front().map_or(0, Feed::stored);
+        match self.stuck {
+            Some((since, before)) if before == stored && !self.is_confirmed => {
+                if since.elapsed() >= STUCK {
+                    self.stuck = None;
+                    return Err(RelayError::Silent(STUCK));
+                }
+            }
+            _ => self.stuck = (!self.is_confirmed).then(|| (Instant::now(), stored)),
+        }
+        Ok(())
     }
 
     /// The chunk that is sent next, of the recording that is sent.
@@ -309,7 +329,9 @@ impl Sending {
             Shipment::open(&self.target.address, &new, self.next_chunk.max(1), waits)
         });
         match opened {
-            Ok(shipment) if shipment.session().has_chunks() == self.abilities.has_chunks => {
+            Ok(shipment) => {
+                // It may be another version by now.
+                self.abilities.has_chunks = shipment.session().has_chunks();
                 self.next_chunk = shipment.next_chunk();
                 self.path = shipment.session().path().to_owned();
                 self.link = Link::Up(Box::new(shipment));
@@ -317,10 +339,6 @@ impl Sending {
                     "the relay daemon is there again; what waited is sent into a trace chunk of its own",
                 );
                 true
-            }
-            Ok(_) => {
-                self.put_off(wait);
-                false
             }
             Err(_) => {
                 self.put_off(wait);
@@ -341,7 +359,7 @@ impl Sending {
         }
         let (first, _) = TRY_AGAIN;
         self.put_off(first);
-        self.is_confirmed = true;
+        (self.is_confirmed, self.stuck) = (true, None);
         if let Some(feed) = self.feeds.front_mut() {
             feed.rewind();
         }

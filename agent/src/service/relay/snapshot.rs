@@ -2,11 +2,14 @@
 
 use std::{
     fs::File,
-    io,
+    io::{self, Read as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::fs::OFlags;
 
 use super::{Answer, Target, seconds_now, unreachable};
 use crate::{
@@ -87,14 +90,22 @@ fn send_tree(shipment: &mut Shipment, dir: &Path, below: &mut Vec<String>) -> Re
             send_tree(shipment, &entry.path(), below)?;
             below.pop();
         } else if kind.is_file() && name == METADATA {
-            shipment.send_metadata(&trace, &std::fs::read(entry.path())?)?;
+            let mut bytes = Vec::new();
+            open(&entry.path())?.read_to_end(&mut bytes)?;
+            shipment.send_metadata(&trace, &bytes)?;
         } else if kind.is_file() {
             let stream = (trace.clone(), name);
             shipment.add(&stream, StreamLimits::default())?;
-            send_packets(shipment, &stream, &File::open(entry.path())?)?;
+            send_packets(shipment, &stream, &open(&entry.path())?)?;
         }
     }
     Ok(shipment.publish()?)
+}
+
+/// Opens a file that the user may have put something else in the place of.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 fn send_packets(shipment: &mut Shipment, stream: &(String, String), file: &File) -> Result<(), SendError> {
