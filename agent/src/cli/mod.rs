@@ -34,6 +34,8 @@ pub mod split;
 pub mod stream;
 mod substitutes;
 mod summary;
+#[cfg(feature = "top")]
+pub mod top;
 mod units;
 
 use std::{
@@ -76,6 +78,8 @@ pub struct Cli {
 pub enum Command {
     Record(Box<record::RecordArgs>),
     Stream(Box<stream::StreamArgs>),
+    #[cfg(feature = "top")]
+    Top(Box<top::TopArgs>),
     #[command(after_help = examples::RECOVER)]
     Recover(recover::RecoverArgs),
     #[command(after_help = examples::LIST)]
@@ -115,6 +119,8 @@ impl Command {
         match self {
             Self::Record(args) => args.print_spec,
             Self::Stream(args) => args.record.maps.json,
+            #[cfg(feature = "top")]
+            Self::Top(args) => args.record.maps.json,
             Self::List(args) => args.json,
             Self::Report(args) => args.json,
             Self::Info(args) => args.json,
@@ -204,6 +210,11 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Stream(args) => {
             let matches = arguments.cloned().unwrap_or_default();
             writes_files(stdout, || stream::run(args, &matches))
+        }
+        #[cfg(feature = "top")]
+        Command::Top(args) => {
+            let matches = arguments.cloned().unwrap_or_default();
+            writes_files(stdout, || top::run(args, &matches))
         }
         Command::Recover(args) => recover::run(args),
         Command::List(args) => {
