@@ -36,6 +36,7 @@ pub mod stock_lines;
 pub mod storm;
 pub mod supervisor;
 pub mod systemd;
+pub mod terminal;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;

@@ -16,6 +16,7 @@ use integration_tests::{
     answers::number,
     harness::{Caller, Ended, Marked, Running, agent, agent_path, program, run, wait_for},
     soak,
+    terminal::Terminal,
 };
 use serde_json::Value;
 
@@ -542,56 +543,6 @@ fn what_cannot_be_shown_is_refused() {
         whole(dir.path(), "syscalls", "trace.dat")
     );
     ended.says(&["trace.dat is not being recorded; this is the answer about the file"]);
-}
-
-/// A terminal of tmux, with a shell in it.
-struct Terminal {
-    name: String,
-}
-
-impl Terminal {
-    fn start(dir: &Path) -> Self {
-        let name = format!("tracer-agent-{}", std::process::id());
-        let terminal = Self { name };
-        let size = ["-x", "110", "-y", "30"];
-        let shell = ["-c", dir.to_str().unwrap(), "env", "PS1=$ ", "sh"];
-        terminal.tmux(&[&["-f", "/dev/null", "new-session", "-d"][..], &size, &shell].concat());
-        terminal.wait_for(|lines| lines[0].starts_with('$'));
-        terminal
-    }
-
-    fn tmux(&self, args: &[&str]) -> String {
-        let mut command = program(Path::new("/"), "tmux", ["-L", &self.name]);
-        run(command.args(args).env_remove("TMUX")).expect(0).out
-    }
-
-    fn types(&self, keys: &[&str]) {
-        self.tmux(&[&["send-keys"][..], keys].concat());
-    }
-
-    /// The lines that are to be seen.
-    fn lines(&self) -> Vec<String> {
-        self.tmux(&["capture-pane", "-p"]).lines().map(str::to_owned).collect()
-    }
-
-    #[track_caller]
-    fn wait_for(&self, holds: impl Fn(&[String]) -> bool) -> Vec<String> {
-        let mut last = Vec::new();
-        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for("a text on the terminal", || {
-                last = self.lines();
-                holds(&last).then(|| last.clone())
-            })
-        }));
-        seen.unwrap_or_else(|_| panic!("it is not there: {last:#?}"))
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let mut command = program(Path::new("/"), "tmux", ["-L", &self.name, "kill-server"]);
-        let _ = command.output();
-    }
 }
 
 #[test]

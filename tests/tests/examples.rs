@@ -232,7 +232,11 @@ impl Scratch {
             .env("PATH", path);
         let mut running = Running::start(&mut command);
         // Others end with their command, or when their time has passed.
-        let endless = ["recording; Ctrl-C stops it", "processes of -P exit; Ctrl-C stops it"];
+        let endless = [
+            "recording; Ctrl-C stops it",
+            "counting; Ctrl-C stops it",
+            "processes of -P exit; Ctrl-C stops it",
+        ];
         let goes_on = wait_for(&line, || {
             let said = fs::read_to_string(&said).unwrap_or_default();
             let goes_on = endless.iter().any(|text| said.contains(text));

@@ -31,8 +31,11 @@ pub mod report;
 mod rewriting;
 mod signals;
 pub mod split;
+pub mod stream;
 mod substitutes;
 mod summary;
+#[cfg(feature = "top")]
+pub mod top;
 mod units;
 
 use std::{
@@ -74,6 +77,9 @@ pub struct Cli {
 #[expect(missing_docs, reason = "the arguments' documentation is that of the command")]
 pub enum Command {
     Record(Box<record::RecordArgs>),
+    Stream(Box<stream::StreamArgs>),
+    #[cfg(feature = "top")]
+    Top(Box<top::TopArgs>),
     #[command(after_help = examples::RECOVER)]
     Recover(recover::RecoverArgs),
     #[command(after_help = examples::LIST)]
@@ -112,6 +118,9 @@ impl Command {
     fn speaks_json(&self) -> bool {
         match self {
             Self::Record(args) => args.print_spec,
+            Self::Stream(args) => args.record.maps.json,
+            #[cfg(feature = "top")]
+            Self::Top(args) => args.record.maps.json,
             Self::List(args) => args.json,
             Self::Report(args) => args.json,
             Self::Info(args) => args.json,
@@ -197,6 +206,15 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             // The recorded command shares stdout; nothing here writes to it.
             drop(stdout);
             record::run(args, &matches)
+        }
+        Command::Stream(args) => {
+            let matches = arguments.cloned().unwrap_or_default();
+            writes_files(stdout, || stream::run(args, &matches))
+        }
+        #[cfg(feature = "top")]
+        Command::Top(args) => {
+            let matches = arguments.cloned().unwrap_or_default();
+            writes_files(stdout, || top::run(args, &matches))
         }
         Command::Recover(args) => recover::run(args),
         Command::List(args) => {

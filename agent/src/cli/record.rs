@@ -2,18 +2,18 @@
 
 mod buffers;
 mod debug;
-mod edges;
+pub(super) mod edges;
 mod live;
 mod maps;
 mod pipe;
 mod probes;
-mod refused;
+pub(super) mod refused;
 mod rotation;
 mod snapshot;
-mod spec;
+pub(super) mod spec;
 mod stacks;
 mod trace;
-mod until;
+pub(super) mod until;
 mod viewers;
 mod wanted;
 mod when;
@@ -450,7 +450,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         }
     };
     let mut until = Until::new(signals, command, followed);
-    let instead = begin(&mut session, awaited.as_mut(), &mut until, args)?;
+    let instead = begin(&mut session, awaited.as_mut(), &mut until, shows_progress(args))?;
     if let Some(writing) = &writing {
         writing.follow(&session);
     }
@@ -541,15 +541,15 @@ fn until_second_signal(
 }
 
 /// Waits for the event that opens the gates, if one does. Gives what came instead.
-fn begin(
+pub(super) fn begin(
     session: &mut Session,
     awaited: Option<&mut Awaited>,
     until: &mut Until,
-    args: &RecordArgs,
+    shows_progress: bool,
 ) -> Result<Option<End>, CliError> {
     let Some(awaited) = awaited else { return Ok(None) };
     if awaited.delays_start() {
-        let mut line = ProgressLine::new(shows_progress(args));
+        let mut line = ProgressLine::new(shows_progress);
         if let Some(end) = awaited.wait_for_start(Some(session.failed()), until, &mut line)? {
             return Ok(Some(end));
         }
@@ -566,7 +566,7 @@ fn shows_progress(args: &RecordArgs) -> bool {
 }
 
 /// Says what has begun, and what ends it.
-fn begun(
+pub(super) fn begun(
     (work, stop_on): (Work, Option<&str>),
     (args, spec): (&RecordArgs, &RecordingSpec),
     until: &Until,
@@ -583,7 +583,7 @@ fn begun(
 }
 
 /// Whether the user chose among the events of a kind, by what they hold or by whose they are.
-fn is_filtered(spec: &RecordingSpec) -> bool {
+pub(super) fn is_filtered(spec: &RecordingSpec) -> bool {
     let mut rules = spec.channels.iter().flat_map(|channel| &channel.rules);
     let scope = &spec.scope;
     rules.any(|rule| rule.filter.is_some())

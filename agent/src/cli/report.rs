@@ -3,7 +3,7 @@
 mod choose;
 mod facts;
 mod folded;
-mod follow;
+pub(super) mod follow;
 mod notes;
 mod options;
 mod piped;
@@ -180,6 +180,7 @@ fn print<W: Write>(
     let lines: &mut dyn Write = if args.json { out } else { out.inner() };
     let summary = report.run(lines, |notice| match notice {
         Notice::Progress(now) => progress.show(now),
+        Notice::Written(_) => {}
         Notice::Backwards(found) => tell_backwards(found),
     })?;
     drop(progress);
@@ -282,8 +283,11 @@ fn open(
     Ok(files)
 }
 
-/// Where the values of an option stand in the command line.
+/// Where the values of an option stand in the command line; of a command without this option, nowhere.
 fn indices(matches: &ArgMatches, id: &str) -> Vec<usize> {
+    if matches.try_contains_id(id).is_err() {
+        return Vec::new();
+    }
     matches.indices_of(id).map_or_else(Vec::new, Iterator::collect)
 }
 

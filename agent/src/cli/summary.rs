@@ -23,7 +23,7 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     let mut text = String::new();
     let pages: u64 = stats.cpus.iter().map(|cpu| cpu.stored.pages).sum();
     let span = match stats.recovered {
-        None => format!("in {:.3} s", stats.duration.as_secs_f64()),
+        None => seconds(stats),
         Some(_) => "recovered".to_owned(),
     };
     let _ = writeln!(
@@ -34,7 +34,7 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
         bytes(*file_bytes),
         bytes(pages * agent_ebpf::PAGE_SIZE as u64),
     );
-    table(&mut text, stats);
+    table(&mut text, stats, Sizes::Stored);
     for note in notes {
         let _ = writeln!(text, "{note}");
     }
@@ -42,7 +42,35 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
         how_it_ended(&mut text, stats, recovered);
         return text;
     }
-    unstored(&mut text, stats);
+    remarks(&mut text, stats, filtered);
+    text
+}
+
+/// The summary of events that were printed, and not kept. Of the table's columns, sizes say nothing, and what
+/// was given up to have room was recorded as the others.
+pub(super) fn of_stream(stats: &Stats, printed: u64, filtered: bool) -> String {
+    let mut stats = stats.clone();
+    for cpu in &mut stats.cpus {
+        cpu.stored.events += std::mem::take(&mut cpu.stored.capped_events);
+    }
+    let recorded = stats.stored_events();
+    let mut text = format!("{} events {}", count(recorded), seconds(&stats));
+    text += &match recorded.saturating_sub(printed) {
+        0 => ", all printed\n".to_owned(),
+        left => format!(", {} printed, {} NOT PRINTED\n", count(printed), count(left)),
+    };
+    table(&mut text, &stats, Sizes::None);
+    remarks(&mut text, &stats, filtered);
+    text
+}
+
+fn seconds(stats: &Stats) -> String {
+    format!("in {:.3} s", stats.duration.as_secs_f64())
+}
+
+/// What is to be said of a recording's counts beside the table.
+fn remarks(text: &mut String, stats: &Stats, filtered: bool) {
+    unstored(text, stats);
     match stats.recursion_misses() {
         Some(0) => {}
         Some(misses) => {
@@ -64,22 +92,21 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     if let Some(names @ 1..) = stats.names_lost {
         let _ = writeln!(text, "{} thread names may be missing", count(names));
     }
-    left_out(&mut text, stats, filtered);
+    left_out(text, stats, filtered);
     for group in &stats.vanished_cgroups {
         let _ = writeln!(
             text,
             "the control group {group} was removed during the recording; a new one of the same name is not recorded"
         );
     }
-    most_lost(&mut text, stats);
+    most_lost(text, stats);
     let cut: u64 = stats.events.iter().map(|event| event.cut).sum();
     if cut != 0 {
         let of =
             named(stats.events.iter().filter(|event| event.cut != 0).map(|event| event_of(stats, event)));
         let _ = writeln!(text, "strings are truncated in {} records of {of}", count(cut));
     }
-    generic(&mut text, stats);
-    text
+    generic(text, stats);
 }
 
 /// One of several files, on a line.
@@ -200,7 +227,16 @@ fn named(names: impl Iterator<Item = String>) -> String {
     names.join(", ") + &more
 }
 
-fn table(text: &mut String, stats: &Stats) {
+/// Whether a table has a column with sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sizes {
+    /// Of what is stored.
+    Stored,
+    /// There is none.
+    None,
+}
+
+fn table(text: &mut String, stats: &Stats, sizes: Sizes) {
     let causes: Vec<LossCause> = LossCause::ALL
         .into_iter()
         .filter(|&cause| stats.cpus.iter().any(|cpu| cpu.lost[cause as usize] != 0))
@@ -213,7 +249,10 @@ fn table(text: &mut String, stats: &Stats) {
     let has_names = stats.channels.iter().any(|channel| !channel.name.is_empty());
     let width = titles.iter().map(|title| title.chars().count()).max().unwrap_or(0).max("buffer".len());
     let mut header = if has_names { format!("{:<width$} ", "buffer") } else { String::new() };
-    header += &format!("{:>5} {:>14} {:>12}", "CPU", "events", "size");
+    header += &format!("{:>5} {:>14}", "CPU", "events");
+    if sizes == Sizes::Stored {
+        header += &format!(" {:>12}", "size");
+    }
     if overwritten {
         header += &format!(" {:>14}", "overwritten");
     }
@@ -226,7 +265,10 @@ fn table(text: &mut String, stats: &Stats) {
         if has_names {
             let _ = write!(text, "{buffer:<width$} ");
         }
-        let _ = write!(text, "{name:>5} {:>14} {:>12}", count(cpu.stored.events), bytes(cpu.stored.bytes));
+        let _ = write!(text, "{name:>5} {:>14}", count(cpu.stored.events));
+        if sizes == Sizes::Stored {
+            let _ = write!(text, " {:>12}", bytes(cpu.stored.bytes));
+        }
         if overwritten {
             let _ = write!(text, " {:>14}", count(cpu.overwritten + cpu.stored.capped_events));
         }

@@ -54,6 +54,10 @@ pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
     sum.and_then(|sum| u64::try_from(sum).ok()).ok_or_else(|| "it is longer than 584 years".to_owned())
 }
 
+/// Nobody looks at intervals that are longer.
+#[cfg(feature = "top")]
+pub(super) const LONGEST_INTERVAL: std::time::Duration = std::time::Duration::from_mins(10);
+
 /// A time that is not nothing, in nanoseconds.
 pub(super) fn period(text: &str) -> Result<u64, String> {
     match nanoseconds(text)? {

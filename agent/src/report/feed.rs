@@ -7,7 +7,7 @@ use super::plugin::Plugin;
 use super::select::Selection;
 use super::view::{BufferView, FileView};
 use super::wakeup::{WakeupTimes, Wakeups};
-use super::{Backwards, Damage};
+use super::{Backwards, Damage, Progress};
 use crate::event::filter::{Origin, Shown};
 use crate::tracedat::reader::{LiveRecords, ReadError, Record, Records};
 
@@ -51,6 +51,8 @@ impl Input<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Progressed {
     pub(super) records_read: u64,
+    /// Of these, how many were done with when everything was written that had been made by then.
+    pub(super) written: u64,
     pub(super) shown: u64,
     pub(super) timestamp: u64,
     last_shown: u64,
@@ -68,6 +70,10 @@ pub(super) struct Progressed {
 }
 
 impl Progressed {
+    pub(super) fn progress(&self) -> Progress {
+        Progress { records: self.records_read, timestamp: self.timestamp }
+    }
+
     pub(super) fn wakeup_times(&self) -> WakeupTimes {
         self.wakeups.times
     }

@@ -88,6 +88,8 @@ pub struct Progress {
 pub enum Notice {
     /// The progress, every few thousand records.
     Progress(Progress),
+    /// How many of the records that were read are done with, as their lines are written.
+    Written(u64),
     /// A timestamp that goes backwards, if that is checked.
     Backwards(Backwards),
 }
@@ -128,6 +130,8 @@ pub struct NotUnderstood {
 pub struct Summary {
     /// Records that were read.
     pub records: u64,
+    /// Of these, those whose lines are written, and those that have none.
+    pub written: u64,
     /// Records that were shown.
     pub shown: u64,
     /// What could not be read.
@@ -286,16 +290,16 @@ impl<'a, S: Source> Report<'a, S> {
                 printed.backwards += 1;
                 notice(Notice::Backwards(backwards));
             }
-            let (records, timestamp) = (feed.so_far.records_read, feed.so_far.timestamp);
-            notice(Notice::Progress(Progress { records, timestamp }));
+            notice(Notice::Progress(feed.so_far.progress()));
+            notice(Notice::Written(feed.so_far.written));
         });
+        printed.so_far = feed.so_far;
+        printed.learned = views.into_iter().map(|view| view.tasks.into_learned()).collect();
         match result.and_then(|()| out.flush()) {
             // A reader that has seen enough is no error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => printed.is_cut_off = true,
             result => result?,
         }
-        printed.so_far = feed.so_far;
-        printed.learned = views.into_iter().map(|view| view.tasks.into_learned()).collect();
         Ok(())
     }
 
@@ -304,6 +308,7 @@ impl<'a, S: Source> Report<'a, S> {
         let Printed { so_far, backwards, is_cut_off, learned: _ } = printed;
         Summary {
             records: so_far.records_read,
+            written: so_far.written,
             shown: so_far.shown,
             wakeups: so_far.wakeup_times(),
             not_understood: self.not_understood(&so_far),
@@ -331,8 +336,7 @@ impl<'a, S: Source> Report<'a, S> {
                     folding.record(buffer, item, &batch.data);
                 }
             }
-            let (records, timestamp) = (feed.so_far.records_read, feed.so_far.timestamp);
-            notice(Notice::Progress(Progress { records, timestamp }));
+            notice(Notice::Progress(feed.so_far.progress()));
             if feed.is_past && !folding.is_waiting() {
                 break;
             }

@@ -34,6 +34,8 @@ struct Done {
     text: Vec<u8>,
     /// The first record whose line is not in the text.
     rest: usize,
+    /// How many records were read when it was filled.
+    read: u64,
 }
 
 /// What a thread tells: lines, or that it came to a bad end.
@@ -58,8 +60,8 @@ pub(super) fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MAX_THREADS)
 }
 
-/// Writes the line of every record that `feed` gives. `line` prints one; `after` is called behind every
-/// batch.
+/// Writes the line of every record that `feed` gives. `line` prints one; `after` is called behind every batch
+/// that is read, and behind every one that is written.
 pub(super) fn run(
     feed: &mut Feed<'_>,
     threads: usize,
@@ -116,8 +118,10 @@ impl Flow {
                     batch: Batch::default(),
                     text: Vec::new(),
                     rest: 0,
+                    read: 0,
                 });
                 more = feed.fill(&mut job.batch, self.size, MAX_BYTES);
+                job.read = feed.so_far.records_read;
                 after(feed);
                 if more {
                     self.size = (self.size * 2).min(MAX_BATCH);
@@ -129,21 +133,28 @@ impl Flow {
                 while let Ok(Answer::Done(done)) = answers.try_recv() {
                     self.waiting.push(done);
                 }
-                self.write(line, out)?;
+                self.write(feed, line, out, after)?;
             }
             if self.next == self.written {
+                feed.so_far.written = feed.so_far.records_read;
                 return Ok(());
             }
             match answers.recv() {
                 Ok(Answer::Done(done)) => self.waiting.push(done),
                 Ok(Answer::Failed) | Err(_) => return Err(failed()),
             }
-            self.write(line, out)?;
+            self.write(feed, line, out, after)?;
         }
     }
 
     /// Writes the batches whose turn it is.
-    fn write(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+    fn write(
+        &mut self,
+        feed: &mut Feed<'_>,
+        line: &Line<'_>,
+        out: &mut dyn Write,
+        after: &mut impl FnMut(&mut Feed<'_>),
+    ) -> io::Result<()> {
         while let Some(at) = self.waiting.iter().position(|done| done.number == self.written) {
             let mut done = self.waiting.swap_remove(at);
             self.written += 1;
@@ -152,6 +163,8 @@ impl Flow {
                 make(&mut done, line);
                 out.write_all(&done.text)?;
             }
+            feed.so_far.written = done.read;
+            after(feed);
             self.spare.push(done);
         }
         Ok(())

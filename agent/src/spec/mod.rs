@@ -46,6 +46,8 @@ pub(crate) use check::{CHANNELS_MAX, check_name, why};
 pub use check::{Field, Problem};
 pub use json::{SpecError, TEXT_MAX};
 pub use map_text::MapTextError;
+#[cfg(feature = "top")]
+pub(crate) use maps::MAPS_MAX;
 pub use maps::{FunctionSpec, MAX_KEYS, MAX_KEYS_OF_HISTOGRAMS, MapSpec, PairSpec};
 pub use watch::{Capture, CaptureOf, CaptureSyntax, WatchSpec};
 

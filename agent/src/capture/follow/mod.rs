@@ -497,11 +497,12 @@ impl Follower {
     ///
     /// # Errors
     /// The spool cannot be read.
-    pub(super) fn end_here(&mut self) -> Result<(), FollowError> {
+    pub(crate) fn end_here(&mut self) -> Result<(), FollowError> {
         if self.progress != Progress::Recording {
             return Ok(());
         }
         self.read_notes()?;
+        self.names.read(&self.files).map_err(SpoolError::io("read", self.files.join("names")))?;
         self.is_stored = true;
         if self.has_streams {
             self.merged.go_on(&self.files, self.changed.last.as_ref())?;

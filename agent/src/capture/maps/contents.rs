@@ -134,6 +134,14 @@ pub(super) fn events(options: &MapOptions, memory: &Memory) -> u64 {
     counted + lost(memory, cause::OVERFLOW) + lost(memory, cause::UNREADABLE)
 }
 
+/// How many events of all keys each CPU has counted, by its id.
+pub(super) fn by_cpu(options: &MapOptions, memory: &Memory) -> Vec<u64> {
+    let (keys, words) = (options.sizes.keys as usize, options.sizes.value_words as usize);
+    let used = used(options, memory);
+    let count = |row: usize, entry: usize| load(&memory.values, (row * keys + entry) * words + value::COUNT);
+    (0..memory.rows).map(|row| (0..used).map(|entry| count(row, entry)).sum()).collect()
+}
+
 /// Reads a map.
 pub(super) fn read(options: &MapOptions, memory: &Memory) -> MapContents {
     let sizes = options.sizes;

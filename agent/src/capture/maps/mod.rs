@@ -61,6 +61,13 @@ pub struct MapOptions {
     pub(crate) channel: ChannelOptions,
 }
 
+impl MapOptions {
+    /// The event that is counted, as `system:name`.
+    pub fn event(&self) -> &str {
+        self.channel.events.first().map_or("", |event| &event.name)
+    }
+}
+
 /// The maps of a recording. Dropping it detaches their programs.
 #[derive(Debug)]
 pub struct Maps {
@@ -252,6 +259,12 @@ impl Maps {
     /// no room for, or could not be read. 0 where there is no such map.
     pub fn events(&self, map: usize) -> u64 {
         self.all.get(map).map_or(0, |map| contents::events(&map.options, &map.memory))
+    }
+
+    /// How many events of all keys each CPU has counted in the map of this number, by the CPU's id. It is
+    /// there without a key for it, as each CPU has values of its own.
+    pub fn by_cpu(&self, map: usize) -> Vec<u64> {
+        self.all.get(map).map_or_else(Vec::new, |map| contents::by_cpu(&map.options, &map.memory))
     }
 
     /// What is in all maps, in their order, with what was asked for.

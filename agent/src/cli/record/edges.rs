@@ -44,7 +44,7 @@ pub struct EdgeArgs {
 
 /// What begins and ends with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(in crate::cli) enum Work {
     /// A recording.
     Recording,
     /// Maps alone.
@@ -72,7 +72,7 @@ impl fmt::Display for Work {
 
 /// Waits for these events.
 #[derive(Debug)]
-pub(super) struct Awaited {
+pub(in crate::cli) struct Awaited {
     work: Work,
     watch: Watch,
     clock: TraceClock,
@@ -90,7 +90,7 @@ pub(super) struct Awaited {
 impl Awaited {
     /// Attaches what tells of them, after the events that are recorded or counted; `None` if there are none.
     /// `options` are those of a watch beside these.
-    pub(super) fn attach(
+    pub(in crate::cli) fn attach(
         (work, options): (Work, impl FnOnce() -> Result<WatchOptions, CaptureError>),
         edges: Edges,
         limits: &LimitSpec,
@@ -117,22 +117,22 @@ impl Awaited {
     }
 
     /// Readable when one of them may have come.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(in crate::cli) fn fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
     /// Whether the recording has not begun, as the event has not come that it begins with.
-    pub(super) fn delays_start(&self) -> bool {
+    pub(in crate::cli) fn delays_start(&self) -> bool {
         self.start_on.is_some() && self.begun_ns.is_none()
     }
 
     /// What the event is called that ends it.
-    pub(super) fn stop_on(&self) -> Option<&str> {
+    pub(in crate::cli) fn stop_on(&self) -> Option<&str> {
         self.stop_on.as_deref()
     }
 
     /// Begins it with `open`: what fired before ends nothing, and nothing else begins it.
-    pub(super) fn begin(&mut self, open: impl FnOnce()) -> Result<(), CliError> {
+    pub(in crate::cli) fn begin(&mut self, open: impl FnOnce()) -> Result<(), CliError> {
         self.begun_ns = Some(self.clock.now_ns());
         open();
         self.watch.remove(START).map(drop).map_err(failed)
@@ -152,7 +152,7 @@ impl Awaited {
 
     /// Whether the event has come that ends it; says so. The programs that record or count and run with it
     /// have returned then.
-    pub(super) fn has_ended(&mut self, line: &mut ProgressLine) -> Result<bool, CliError> {
+    pub(in crate::cli) fn has_ended(&mut self, line: &mut ProgressLine) -> Result<bool, CliError> {
         self.look()?;
         let Some(stop) = &self.stop else { return Ok(false) };
         // On most kernels they have run before those that told of it.
@@ -165,7 +165,7 @@ impl Awaited {
 
     /// Waits for the event that it begins with; says so. Gives what came instead. `failed` becomes readable
     /// when it cannot go on.
-    pub(super) fn wait_for_start(
+    pub(in crate::cli) fn wait_for_start(
         &mut self,
         failed: Option<BorrowedFd<'_>>,
         until: &mut Until,
@@ -206,12 +206,12 @@ impl Awaited {
     }
 
     /// Whether all of them have come.
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::cli) fn is_over(&self) -> bool {
         (self.start_on.is_none() || self.start.is_some()) && (self.stop_on.is_none() || self.stop.is_some())
     }
 
     /// Says which of them has not come, once something else has ended the recording.
-    pub(super) fn tell_missing(&mut self) {
+    pub(in crate::cli) fn tell_missing(&mut self) {
         // What came last may have ended the command, too.
         std::thread::sleep(2 * LOOK_INTERVAL);
         if self.quiet || self.look().is_err() {

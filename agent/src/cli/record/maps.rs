@@ -67,21 +67,23 @@ impl MapArgs {
         self.count.is_empty() && self.time.is_empty()
     }
 
+    /// Refuses what is about maps where there are none.
+    pub(super) fn check(&self) -> Result<(), CliError> {
+        let beside = [
+            ("--max-keys", self.max_keys.is_some()),
+            ("--interval", self.interval.is_some()),
+            ("--json", self.json),
+        ];
+        match beside.into_iter().find(|(_, given)| *given && self.is_empty()) {
+            Some((option, _)) => {
+                Err(CliError::Usage(format!("{option} is for maps, which --count and --time make")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The maps, in the order of the command line.
     pub(super) fn specs(&self, matches: &ArgMatches) -> Result<Vec<MapSpec>, CliError> {
-        if self.is_empty() {
-            let beside = [
-                ("--max-keys", self.max_keys.is_some()),
-                ("--interval", self.interval.is_some()),
-                ("--json", self.json),
-            ];
-            return match beside.into_iter().find(|(_, given)| *given) {
-                Some((option, _)) => {
-                    Err(CliError::Usage(format!("{option} is for maps, which --count and --time make")))
-                }
-                None => Ok(Vec::new()),
-            };
-        }
         let read = |option: &'static str, parse: fn(&str) -> Result<MapSpec, _>, texts: &[String]| {
             let read = |(index, text): (usize, &String)| {
                 let spec =

@@ -94,7 +94,7 @@ type OfOption<'a> = (&'static str, &'a [String], fn(String) -> What);
 
 impl ProbeArgs {
     /// What they select, each with its index on the command line.
-    pub(super) fn selections(&self, matches: &ArgMatches) -> Vec<(usize, What)> {
+    pub(in crate::cli) fn selections(&self, matches: &ArgMatches) -> Vec<(usize, What)> {
         let Self {
             kprobe,
             kretprobe,

@@ -18,7 +18,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    pub(super) fn error(PlanError { at, why }: PlanError, by_options: bool) -> CliError {
+    pub(in crate::cli) fn error(PlanError { at, why }: PlanError, by_options: bool) -> CliError {
         // These have words of their own, wherever they come from.
         match *why {
             Why::Tracefs(source) | Why::Stack(StackError::Tracefs(source)) => CliError::Tracefs { source },

@@ -21,8 +21,8 @@ use super::{
 use crate::{
     kernel::cpus::{CpuSet, Cpus},
     spec::{
-        Field, FileSpec, Kallsyms, LimitSpec, Problem, RecordingSpec, RuleSpec, ScopeSpec, TEXT_MAX, What,
-        why,
+        ChannelSpec, Field, FileSpec, Kallsyms, LimitSpec, MapSpec, Problem, RecordingSpec, RuleSpec,
+        ScopeSpec, TEXT_MAX, What, why,
     },
 };
 
@@ -65,27 +65,40 @@ impl From<KallsymsMode> for Kallsyms {
 /// What is to be recorded: as the options say, or as the file of --spec does.
 pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
     check_command(args)?;
-    match &args.spec {
-        Some(path) => {
-            check_beside_spec(matches)?;
-            let mut spec = read(path)?;
-            if was_given(matches, "output") {
-                spec.file.path.clone_from(&args.output);
-            }
-            if let Some(duration) = args.duration {
-                spec.limits.duration_ns = Some(duration);
-            }
-            spec.check().map_err(|error| CliError::Usage(format!("--spec {}: {error}", path.display())))?;
-            if spec.scope.only_command && args.command.is_empty() && !args.print_spec {
-                return Err(CliError::Usage(format!(
-                    "{}: scope.only_command records only the command, but there is no command; add it at the end",
-                    path.display()
-                )));
-            }
-            Ok(spec)
-        }
-        None => of_options(args, matches),
+    let Some(path) = &args.spec else {
+        args.maps.check()?;
+        return of_options(args, matches);
+    };
+    check_beside_spec(matches)?;
+    let mut spec = read(path)?;
+    if was_given(matches, "output") {
+        spec.file.path.clone_from(&args.output);
     }
+    if let Some(duration) = args.duration {
+        spec.limits.duration_ns = Some(duration);
+    }
+    spec.check().map_err(|error| CliError::Usage(format!("--spec {}: {error}", path.display())))?;
+    if spec.scope.only_command && args.command.is_empty() && !args.print_spec {
+        return Err(CliError::Usage(format!(
+            "{}: scope.only_command records only the command, but there is no command; add it at the end",
+            path.display()
+        )));
+    }
+    Ok(spec)
+}
+
+/// The specification of a command that has options of `record` among its own: of those that say which events
+/// are wanted, and whose.
+pub(in crate::cli) fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
+    check_command(args)?;
+    let rules = rules(args, matches)?;
+    let file = (output(args, matches), format(args, matches));
+    of_parts(args, channels(args, matches, &rules)?, args.maps.specs(matches)?, file)
+}
+
+/// The options that another command refuses, by clap's ids, if one of them was given: how it is written.
+pub(in crate::cli) fn given_of(matches: &ArgMatches, refused: &[&str]) -> Option<String> {
+    refused.iter().find(|id| was_given(matches, id)).map(|id| option_name(id))
 }
 
 fn read(path: &Path) -> Result<RecordingSpec, CliError> {
@@ -98,9 +111,13 @@ fn read(path: &Path) -> Result<RecordingSpec, CliError> {
     RecordingSpec::parse(&text).map_err(|error| wrong(&error))
 }
 
-/// The specification that the options are short for.
-fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
-    let rules = rules(args, matches)?;
+/// The specification that the other options are short for, with these channels and maps.
+pub(in crate::cli) fn of_parts(
+    args: &RecordArgs,
+    channels: Vec<ChannelSpec>,
+    maps: Vec<MapSpec>,
+    (path, format): (PathBuf, Format),
+) -> Result<RecordingSpec, CliError> {
     if args.only_command && args.command.is_empty() && !args.print_spec {
         return Err(CliError::Usage("-F records only the command, but there is no command".to_owned()));
     }
@@ -114,8 +131,8 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     };
     args.scope.put_into(&mut scope);
     let spec = RecordingSpec {
-        channels: channels(args, matches, &rules)?,
-        maps: args.maps.specs(matches)?,
+        channels,
+        maps,
         scope,
         limits: LimitSpec {
             duration_ns: args.duration,
@@ -125,8 +142,8 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         },
         rotation: args.rotate.spec(),
         file: FileSpec {
-            path: output(args, matches),
-            format: format(args, matches).into(),
+            path,
+            format: format.into(),
             live_ns: live::of_viewers(args),
             compression: args.compression,
             clock: args.clock,
@@ -187,7 +204,7 @@ fn option_name(id: &str) -> String {
 }
 
 /// The command's own options are left alone, so that a misspelt one of ours looks like a command.
-fn check_command(args: &RecordArgs) -> Result<(), CliError> {
+pub(in crate::cli) fn check_command(args: &RecordArgs) -> Result<(), CliError> {
     let Some(option) =
         args.command.first().and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
     else {
@@ -282,7 +299,10 @@ fn in_options(problem: &Problem) -> CliError {
 
 /// The rules in the order of the command line, each with its index there: every -e after the first -v of its
 /// buffer excludes.
-fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usize, RuleSpec)>, CliError> {
+pub(in crate::cli) fn rules(
+    args: &RecordArgs,
+    matches: &ArgMatches,
+) -> Result<Vec<(usize, RuleSpec)>, CliError> {
     let mut indexed: Vec<(usize, RuleSpec)> = Vec::new();
     for (selector, index) in args.events.iter().cloned().zip(indices(matches, "events")) {
         let from = start_of_buffer(matches, index);

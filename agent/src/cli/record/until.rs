@@ -25,7 +25,7 @@ use crate::spec::RecordingSpec;
 
 /// What ended the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(in crate::cli) enum End {
     /// The command, with this exit code.
     Command(u8),
     /// A signal, the duration, an event, or the processes of -P.
@@ -38,7 +38,7 @@ pub(super) enum End {
 
 /// The command while it runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(in crate::cli) struct Running {
     child: Child,
     /// Becomes readable when it ends.
     ended: OwnedFd,
@@ -47,7 +47,7 @@ pub(super) struct Running {
 impl Running {
     /// Lets `open` open the gates, and starts the command when no event of it can be missed. `open` is given
     /// the command's first thread, if only the command's events are wanted.
-    pub(super) fn start(
+    pub(in crate::cli) fn start(
         program: Option<&Path>,
         args: &RecordArgs,
         (spec, inherit): (&RecordingSpec, Inherit),
@@ -79,7 +79,7 @@ impl Running {
 
 /// What a recording goes on until.
 #[derive(Debug)]
-pub(super) struct Until {
+pub(in crate::cli) struct Until {
     signals: Signals,
     command: Option<Running>,
     /// The processes of -P, as pidfds.
@@ -88,19 +88,19 @@ pub(super) struct Until {
 }
 
 impl Until {
-    pub(super) fn new(signals: Signals, command: Option<Running>, followed: Vec<OwnedFd>) -> Self {
+    pub(in crate::cli) fn new(signals: Signals, command: Option<Running>, followed: Vec<OwnedFd>) -> Self {
         let waits_for_followed = !followed.is_empty() && command.is_none();
         Self { signals, command, followed, waits_for_followed }
     }
 
     /// Whether the end of the processes of -P ends it.
-    pub(super) fn waits_for_followed(&self) -> bool {
+    pub(in crate::cli) fn waits_for_followed(&self) -> bool {
         self.waits_for_followed
     }
 
     /// Waits until one of them or of `others` has something to tell, for `timeout` at most. Says of each of
     /// the others whether it has.
-    pub(super) fn wait(
+    pub(in crate::cli) fn wait(
         &mut self,
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
@@ -124,7 +124,7 @@ impl Until {
     }
 
     /// What a signal asks for, if one has come. The command is told of its end, too.
-    pub(super) fn asked(&self) -> Option<Asked> {
+    pub(in crate::cli) fn asked(&self) -> Option<Asked> {
         let asked = self.signals.take();
         if let (Some(Asked::End(signal)), Some(running)) = (&asked, &self.command) {
             running.forward(*signal);
@@ -133,7 +133,7 @@ impl Until {
     }
 
     /// Whether the command has ended, or all of the processes that are waited for.
-    pub(super) fn ended(&mut self) -> Result<Option<End>, CliError> {
+    pub(in crate::cli) fn ended(&mut self) -> Result<Option<End>, CliError> {
         if let Some(running) = &mut self.command
             && let Some(status) =
                 running.child.try_wait().map_err(CliError::system("wait for the command"))?
@@ -144,13 +144,13 @@ impl Until {
     }
 
     /// The signals and the command, once it has ended.
-    pub(super) fn into_parts(self) -> (Signals, Option<Child>) {
+    pub(in crate::cli) fn into_parts(self) -> (Signals, Option<Child>) {
         (self.signals, self.command.map(|running| running.child))
     }
 }
 
 /// The exit code after this end, if nothing else decides it.
-pub(super) fn exit_code(end: End, child: Option<Child>) -> u8 {
+pub(in crate::cli) fn exit_code(end: End, child: Option<Child>) -> u8 {
     let command = match (end, child) {
         (End::Command(code), _) => Some(code),
         // Asked to stop while the command runs: it goes on without us, unless it ended with us.

@@ -12,7 +12,7 @@ use super::choose::{selection, tell_missing};
 use super::notes::{exit_code, finish};
 use super::{Args, Facts, ReportError, Settings, paths, report, tell_backwards};
 use crate::capture::follow::{Follower, NewSymbols, Progress};
-use crate::report::{Notice, Printed, TraceFile};
+use crate::report::{Notice, Printed, Summary, TraceFile};
 use crate::terminal::SafeWriter;
 
 /// What becomes of events.
@@ -29,14 +29,10 @@ pub(super) fn run<W: Write>(
     let [(_, path)] = paths.as_slice() else {
         return Err(ReportError::Usage("--follow takes one recording only".to_owned()));
     };
-    let settings = Settings::read(args, matches)?;
     // Two descriptors for each CPU at most; with the usual limit that is enough for hundreds of them.
     let _as_many_as_may_be = limits::raise();
-    let Some(mut follower) = Follower::open(path)? else { return Ok(None) };
-    let mut file = follower.head()?;
-    settings.apply(&mut file, 0..usize::MAX);
-    let mut following = Following { args, matches, settings, follower, file: [file], fell_behind: false };
-    following.run(path, out).map(Some)
+    let Some(follower) = Follower::open(path)? else { return Ok(None) };
+    Following::of(args, matches, follower)?.run(path, out).map(Some)
 }
 
 /// Options that are about a file as a whole.
@@ -54,18 +50,45 @@ fn refuse_whole_files(args: &Args) -> Result<(), ReportError> {
     }
 }
 
-/// A recording, and what prints it.
-struct Following<'a> {
+/// A recording that goes on, and what prints it.
+pub(in crate::cli) struct Following<'a> {
     args: &'a Args,
     matches: &'a ArgMatches,
     settings: Settings<'a>,
-    follower: Follower,
+    pub(in crate::cli) follower: Follower,
     file: [TraceFile<Vec<u8>>; 1],
     /// Whether it was said that events were removed before they were printed.
     fell_behind: bool,
 }
 
-impl Following<'_> {
+impl<'a> Following<'a> {
+    /// Prints what this recording has, as the options say.
+    pub(in crate::cli) fn of(
+        args: &'a Args,
+        matches: &'a ArgMatches,
+        mut follower: Follower,
+    ) -> Result<Self, ReportError> {
+        let settings = Settings::read(args, matches)?;
+        let mut file = follower.head()?;
+        settings.apply(&mut file, 0..usize::MAX);
+        Ok(Self { args, matches, settings, follower, file: [file], fell_behind: false })
+    }
+
+    /// What comes before the events.
+    pub(in crate::cli) fn header(&self) -> String {
+        if self.args.json { String::new() } else { report(self.args, &self.file, false).header() }
+    }
+
+    /// What was printed, and whether all was understood.
+    pub(in crate::cli) fn summary(&self, printed: Printed) -> Summary {
+        report(self.args, &self.file, false).summary(printed)
+    }
+
+    /// Says what users should know of what was printed.
+    pub(in crate::cli) fn tell(&self, summary: &Summary) {
+        finish(self.args, summary, &self.file);
+    }
+
     fn run<W: Write>(&mut self, path: &Path, out: &mut SafeWriter<W>) -> Result<ExitCode, ReportError> {
         if !self.args.cpu.is_empty() {
             self.follower.select_cpus(self.args.cpu.iter().flatten().copied().collect());
@@ -89,10 +112,13 @@ impl Following<'_> {
                 return super::print(self.args, self.matches, &[file], out);
             }
             if !std::mem::replace(&mut has_header, true) {
-                out.write_all(report(self.args, &self.file, false).header().as_bytes())?;
+                out.write_all(self.header().as_bytes())?;
                 out.flush()?;
             }
-            self.print(&mut printed, out)?;
+            self.print(&mut printed, out, |_| ())?;
+            if !self.args.quiet {
+                following::tell_behind(&self.follower, &mut self.fell_behind, PRINTED);
+            }
             if progress != Progress::Recording || printed.is_over() {
                 return self.end(progress, printed, out);
             }
@@ -104,24 +130,27 @@ impl Following<'_> {
         }
     }
 
-    /// Prints what is there, each part when the names in it are known.
-    fn print<W: Write>(&mut self, printed: &mut Printed, out: &mut SafeWriter<W>) -> Result<(), ReportError> {
+    /// Prints what is there, each part when the names in it are known. `written` is told of how many
+    /// records it is done.
+    pub(in crate::cli) fn print<W: Write>(
+        &mut self,
+        printed: &mut Printed,
+        out: &mut SafeWriter<W>,
+        mut written: impl FnMut(u64),
+    ) -> Result<(), ReportError> {
         loop {
-            self.print_part(printed, out)?;
+            self.print_part(printed, out, &mut written)?;
             if !self.follower.has_new_symbols() || printed.is_over() {
-                break;
+                return Ok(());
             }
         }
-        if !self.args.quiet {
-            following::tell_behind(&self.follower, &mut self.fell_behind, PRINTED);
-        }
-        Ok(())
     }
 
     fn print_part<W: Write>(
         &mut self,
         printed: &mut Printed,
         out: &mut SafeWriter<W>,
+        written: &mut impl FnMut(u64),
     ) -> Result<(), ReportError> {
         let [file] = &mut self.file;
         for (pid, name) in self.follower.take_names() {
@@ -140,10 +169,10 @@ impl Following<'_> {
         let lines: &mut dyn Write = if self.args.json { out } else { out.inner() };
         let [file] = &self.file;
         let mut records = self.follower.records(file.reader().clock());
-        report.print_live(&mut records, printed, lines, |notice| {
-            if let Notice::Backwards(found) = notice {
-                tell_backwards(found);
-            }
+        report.print_live(&mut records, printed, lines, |notice| match notice {
+            Notice::Backwards(found) => tell_backwards(found),
+            Notice::Written(records) => written(records),
+            Notice::Progress(_) => {}
         })?;
         Ok(())
     }
@@ -155,8 +184,7 @@ impl Following<'_> {
         printed: Printed,
         out: &mut SafeWriter<W>,
     ) -> Result<ExitCode, ReportError> {
-        let report = report(self.args, &self.file, false);
-        let summary = report.summary(printed);
+        let summary = self.summary(printed);
         if summary.is_cut_off {
             return Ok(ExitCode::Ok);
         }
@@ -165,7 +193,7 @@ impl Following<'_> {
             out.flush()?;
         }
         selection(self.args, self.matches, &self.file, tell_missing)?;
-        finish(self.args, &summary, &self.file);
+        self.tell(&summary);
         if !self.args.quiet {
             following::tell_inexact(&self.follower, PRINTED);
         }

@@ -19,7 +19,7 @@ pub enum Color {
 }
 
 impl Color {
-    pub(super) fn wanted(self) -> bool {
+    pub(in crate::cli) fn wanted(self) -> bool {
         match self {
             // https://no-color.org: set, and not empty.
             Self::Auto => {
