@@ -268,7 +268,7 @@ fn what_had_come_of_a_killed_recorder_is_kept() {
     recording.agent.signal(libc::SIGKILL);
     drop(recording);
     listening.process.wait_until_said("the recorder has gone before the end", 1);
-    listening.process.wait_until_said("what had come: 5000 events", 1);
+    listening.process.wait_until_said("what had come: 5 000 events", 1);
     let (file, _) = listening.end();
     let lines = text(&file);
     assert_eq!(lines.len(), 5000);
@@ -397,7 +397,7 @@ fn recorders_that_make_no_sense_are_sent_away() {
         stream.read_exact(&mut [0; 8]).unwrap();
     }
     assert_eq!(say(port, HELLO), b"");
-    listening.process.wait_until_said("as many recorders as may be", 1);
+    listening.process.wait_until_said("as many recorders as --max-clients allows", 1);
     drop(here);
     listening.process.wait_until_said("the recorder has gone", 3);
     assert_eq!(files(&listening.dir), Vec::<String>::new());

@@ -19,7 +19,7 @@ use crate::{
     output::directory_at,
     tracecmd::{
         PortRange,
-        receive::{Event, Limits, Listener, Options, Place},
+        receive::{Event, Limits, Listener, Options, Place, Received},
     },
 };
 
@@ -149,11 +149,38 @@ pub(super) fn run(args: &ListenArgs) -> Result<u8, CliError> {
             Event::TooMany(_) | Event::Refused(_) => true,
         };
         if is_wrong || !quiet {
-            tell(&event.to_string());
+            tell(&text(&event));
         }
     };
     listener.run(stop.as_fd(), &say).map_err(CliError::system("wait for recorders"))?;
     Ok(ExitCode::Ok.code())
+}
+
+/// What happened, in words.
+fn text(event: &Event<'_>) -> String {
+    let received = match event {
+        Event::Connected(name) => return format!("{name} has connected"),
+        Event::TooMany(name) => {
+            return format!("{name} was sent away: there are as many recorders as --max-clients allows");
+        }
+        Event::Refused(error) => return format!("tracer-agent: cannot accept a connection: {error}"),
+        Event::Received(received) => received,
+    };
+    let Received { name, file, ended } = received;
+    let mut lines = Vec::new();
+    if let Err(error) = ended {
+        lines.push(format!("{name}: {error}"));
+    }
+    match file {
+        Ok(file) => {
+            let (events, bytes) = (units::count(file.events), units::bytes(file.bytes));
+            let what = if ended.is_ok() { "" } else { "what had come: " };
+            lines.push(format!("{name}: {what}{events} events, {bytes} in {}", file.path.display()));
+            lines.extend(file.notes.iter().map(|note| format!("{name}: {note}")));
+        }
+        Err(error) => lines.push(format!("{name}: no file: {error}")),
+    }
+    lines.join("\n")
 }
 
 fn place(args: &ListenArgs) -> Result<Place, CliError> {

@@ -5,6 +5,7 @@ use std::{
     io::{self, Write as _},
     net::IpAddr,
     os::fd::{AsFd as _, BorrowedFd},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -40,6 +41,7 @@ pub(super) struct Client<'a> {
     pub(super) dir: &'a Directory,
     /// Closed at its other end when the listener ends.
     pub(super) stop: BorrowedFd<'a>,
+    pub(super) making: &'a Mutex<()>,
 }
 
 /// What has come of a recorder.
@@ -184,6 +186,7 @@ impl Client<'_> {
         let metadata = metadata.filter(|_| has_metadata).ok_or(NoFile::Nothing)?;
         let (cpus, mut notes) = lanes.map(Lanes::finish).unwrap_or_default();
         let collected = Collected { metadata, cpus, page_size };
+        let _alone = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = make(collected, self.dir, &format!("{}.{name}", self.options.prefix))?;
         notes.append(&mut file.notes);
         Ok(super::File { notes, ..file })

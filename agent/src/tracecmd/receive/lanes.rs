@@ -26,6 +26,10 @@ const STEP: usize = 256 << 10;
 /// What the kernel may keep of datagrams that were not read, of each CPU; most systems allow less to who is not
 /// root.
 const BUFFERED: usize = 8 << 20;
+/// Bytes after which it is looked whether the disk has room for more.
+const LOOK: u64 = 4 << 20;
+/// Room that is left beside what came and its file.
+const ROOM: u64 = 32 << 20;
 /// How often one CPU is read before the others have their turn.
 const TURNS: usize = 8;
 
@@ -39,6 +43,8 @@ pub(super) struct Lanes {
     dir: Directory,
     total: u64,
     limit: u64,
+    /// Where it is looked for room again.
+    look_at: u64,
     /// Connections and datagrams of others.
     foreign: u64,
     /// Datagrams that are no page.
@@ -108,7 +114,7 @@ impl Lanes {
         // A datagram that is too long shows.
         let buffer = vec![0; STEP.max(page_size + 1)];
         let dir = dir.clone();
-        let lanes = Self { lanes, remote, page_size, dir, total: 0, limit, foreign: 0, odd: 0, buffer };
+        let lanes = Self { lanes, remote, page_size, dir, total: 0, limit, look_at: 0, foreign: 0, odd: 0, buffer };
         Ok((lanes, numbers))
     }
 
@@ -136,7 +142,7 @@ impl Lanes {
     /// Stores what is there. Gives whether there was something.
     pub(super) fn read(&mut self) -> Result<bool, ReceiveError> {
         let before = (self.total, self.foreign, self.odd);
-        let Self { lanes, remote, page_size, dir, total, limit, foreign, odd, buffer } = self;
+        let Self { lanes, remote, page_size, dir, total, limit, look_at, foreign, odd, buffer } = self;
         let mut has_come = false;
         for lane in lanes {
             for _ in 0..TURNS {
@@ -155,6 +161,13 @@ impl Lanes {
                 };
                 if *total + len as u64 > *limit {
                     return Err(ReceiveError::TooLarge(*limit));
+                }
+                if *total >= *look_at {
+                    *look_at = *total + LOOK;
+                    // A file system that does not say how much is free is written to until it is full.
+                    if dir.free_bytes().is_ok_and(|free| free < *total + ROOM) {
+                        return Err(ReceiveError::NoRoom);
+                    }
                 }
                 let file = match &mut lane.file {
                     Some(file) => file,

@@ -1,10 +1,13 @@
 //! All recorders.
 
 use std::{
-    fmt, io,
+    io,
     net::IpAddr,
     os::fd::{AsFd as _, BorrowedFd},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -68,23 +71,14 @@ pub enum Event<'a> {
     Refused(&'a io::Error),
 }
 
-impl fmt::Display for Event<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connected(name) => write!(f, "{name} has connected"),
-            Self::TooMany(name) => write!(f, "{name} was sent away: there are as many recorders as may be"),
-            Self::Received(received) => write!(f, "{received}"),
-            Self::Refused(error) => write!(f, "cannot accept a connection: {error}"),
-        }
-    }
-}
-
 /// A port to which recorders come.
 #[derive(Debug)]
 pub struct Listener {
     door: Door,
     dir: Directory,
     options: Options,
+    /// Held by who makes a file: what that takes, it takes once.
+    making: Mutex<()>,
 }
 
 impl Listener {
@@ -97,7 +91,7 @@ impl Listener {
             Place::Ip(address, port) => Door::tcp(address, port)?,
             Place::Vsock(port) => Door::vsock(port)?,
         };
-        Ok(Self { door, dir, options })
+        Ok(Self { door, dir, options, making: Mutex::new(()) })
     }
 
     /// The port.
@@ -156,6 +150,7 @@ impl Listener {
 
     fn serve(&self, (control, remote): (Socket, Remote), stop: BorrowedFd<'_>) -> Received {
         let local = control.local();
-        Client { control, remote, local, options: &self.options, dir: &self.dir, stop }.serve()
+        let Self { dir, options, making, .. } = self;
+        Client { control, remote, local, options, dir, stop, making }.serve()
     }
 }

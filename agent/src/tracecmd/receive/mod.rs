@@ -18,7 +18,7 @@ mod dialogue;
 mod lanes;
 mod listener;
 
-use std::{fmt, io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 pub use self::{
     dialogue::{Dialogue, DialogueError, Said},
@@ -76,6 +76,9 @@ pub enum ReceiveError {
     /// There are more data than one recording may have.
     #[error("it has more than {0} bytes of pages, which is the limit")]
     TooLarge(u64),
+    /// The disk has no room for more of it: a file is to be made of it, too.
+    #[error("the disk has no room for more of it")]
+    NoRoom,
     /// There is no port for it.
     #[error("no port from {first} to {last} is free for CPU {cpu}", first = .ports.first, last = .ports.last)]
     NoPort {
@@ -141,22 +144,5 @@ impl Received {
     /// Whether there is a file with everything that was recorded, as far as the recorder has said.
     pub fn is_complete(&self) -> bool {
         self.ended.is_ok() && self.file.as_ref().is_ok_and(|file| file.notes.is_empty())
-    }
-}
-
-impl fmt::Display for Received {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, file, ended } = self;
-        if let Err(error) = ended {
-            writeln!(f, "{name}: {error}")?;
-        }
-        match file {
-            Ok(File { path, bytes, events, notes }) => {
-                let what = if ended.is_ok() { "" } else { "what had come: " };
-                write!(f, "{name}: {what}{events} events, {bytes} bytes in {}", path.display())?;
-                notes.iter().try_for_each(|note| write!(f, "\n{name}: {note}"))
-            }
-            Err(error) => write!(f, "{name}: no file: {error}"),
-        }
     }
 }

@@ -47,7 +47,8 @@ impl Greeted {
     /// There is none.
     pub fn connect(peer: &Peer, carrier: Carrier) -> Result<Self, SendError> {
         let first = Self::greet(peer, carrier)?;
-        let asked = first.control.write_all(ASK_V3, PATIENCE).and_then(|()| first.read(KNOWS_V3.len()));
+        let until = Instant::now() + PATIENCE;
+        let asked = first.control.write_all(ASK_V3, PATIENCE).and_then(|()| first.read(KNOWS_V3.len(), until));
         match asked {
             Ok(answer) if answer == KNOWS_V3 => {}
             Ok(answer) => return Err(first.no_listener(&answer)),
@@ -58,7 +59,7 @@ impl Greeted {
             Err(error) => return Err(first.broken(error)),
         }
         first.control.write_all(MAGIC_V3, PATIENCE).map_err(|error| first.broken(error))?;
-        let agreed = first.read(AGREED.len()).map_err(|error| first.broken(error))?;
+        let agreed = first.read(AGREED.len(), until).map_err(|error| first.broken(error))?;
         if agreed == AGREED { Ok(first) } else { Err(first.no_listener(&agreed)) }
     }
 
@@ -67,7 +68,7 @@ impl Greeted {
         let (control, address) =
             connected.map_err(|source| SendError::Connect { peer: peer.clone(), source })?;
         let greeted = Self { control, address, peer: peer.clone(), carrier, version: Version::V3 };
-        let greeting = greeted.read(GREETING.len()).map_err(|error| greeted.broken(error))?;
+        let greeting = greeted.read(GREETING.len(), Instant::now() + PATIENCE).map_err(|error| greeted.broken(error))?;
         if greeting == GREETING { Ok(greeted) } else { Err(greeted.no_listener(&greeting)) }
     }
 
@@ -116,26 +117,26 @@ impl Greeted {
         };
         let broken = |error| self.broken(error);
         self.control.write_all(said.as_bytes(), PATIENCE).map_err(broken)?;
-        let mut ports = Vec::new();
+        let (mut ports, until) = (Vec::new(), Instant::now() + PATIENCE);
         while ports.last() != Some(&0) && ports.len() < PORTS_MAX {
-            ports.extend(self.read(1).map_err(broken)?);
+            ports.extend(self.read(1, until).map_err(broken)?);
         }
         let text = ports.strip_suffix(b"\0").unwrap_or_default();
         let numbers: Option<Vec<u32>> = text.split(|byte| *byte == b',').map(number).collect();
         numbers.filter(|numbers| numbers.len() == cpus as usize).ok_or_else(|| self.no_listener(&ports))
     }
 
-    fn read(&self, len: usize) -> io::Result<Vec<u8>> {
+    fn read(&self, len: usize, until: Instant) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.control.read_exact(&mut bytes, Instant::now() + PATIENCE)?;
+        self.control.read_exact(&mut bytes, until)?;
         Ok(bytes)
     }
 
     fn read_message(&self) -> Result<Message, SendError> {
-        let mut messages = Messages::default();
+        let (mut messages, until) = (Messages::default(), Instant::now() + PATIENCE);
         loop {
-            // Nothing follows it, so that nothing else can be read with it.
-            let byte = self.read(1).map_err(|error| self.broken(error))?;
+            // What follows it is not to be read with it.
+            let byte = self.read(1, until).map_err(|error| self.broken(error))?;
             match messages.take(&mut &*byte) {
                 Ok(Some(message)) => return Ok(message),
                 Ok(None) => {}

@@ -45,6 +45,9 @@ pub enum SendError {
     /// A connection broke.
     #[error("the connection to the listener broke: {0}")]
     Broken(#[source] io::Error),
+    /// The listener has closed the connection.
+    #[error("the listener has closed the connection")]
+    Closed,
     /// The listener has given up.
     #[error("the listener has given the recording up before its end")]
     GivenUp,
@@ -71,6 +74,6 @@ pub enum SendError {
 impl SendError {
     /// Whether the listener has gone, or has given up.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Broken(_) | Self::GivenUp)
+        matches!(self, Self::Broken(_) | Self::Closed | Self::GivenUp)
     }
 }

@@ -132,9 +132,9 @@ impl Sender {
                 return Err(SendError::Cpus(cpu + 1));
             }
             self.lanes.send().map_err(SendError::Broken)?;
+            self.pulse()?;
             while self.lanes.is_full() {
                 self.wait(None, PULSE)?;
-                self.lanes.send().map_err(SendError::Broken)?;
             }
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Sender {
         let said = !fds[0].revents().is_empty();
         let is_stopped = stop.is_some() && fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         if said && self.listen()? {
-            return Err(SendError::Broken(io::ErrorKind::UnexpectedEof.into()));
+            return Err(SendError::Closed);
         }
         self.lanes.send().map_err(SendError::Broken)?;
         Ok(is_stopped)
