@@ -25,6 +25,7 @@
 //! | `plan` | from a specification to what a capture does on this kernel | yes |
 //! | `control` | what clients and the session daemon say to each other | no |
 //! | `counted` | what maps have counted | no |
+//! | `tracecmd` | recordings over a network, to and from trace-cmd | no |
 //! | `ctl` | the client of the session daemon, also under the name `lttng` | no |
 //!
 //! Dependencies point down this table's list in reverse: `plan` uses `capture`, which uses `spec`, `attach`
@@ -106,3 +107,5 @@ pub mod ring;
 pub mod service;
 #[cfg(feature = "record")]
 pub mod spec;
+#[cfg(feature = "record")]
+pub mod tracecmd;

@@ -32,6 +32,7 @@
 //! | `ctf` | a trace that is written instead, while the recording goes on |
 //! | `handover` | a recording that another process goes on with |
 //! | `follow` | reading the spool of a recording that goes on |
+//! | `paged` | its pages, for who sends them elsewhere |
 //! | `piped` | a recording in a pipe |
 //! | `watch` | being told of events as they fire, without a file |
 
@@ -53,6 +54,7 @@ mod names;
 mod needs;
 mod notice;
 mod options;
+pub mod paged;
 mod pauses;
 pub mod piped;
 #[cfg(feature = "debug-programs")]

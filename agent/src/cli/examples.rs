@@ -77,6 +77,11 @@ pub(super) const DOCTOR: &str = "EXAMPLES
   tracer-agent doctor
   tracer-agent doctor --json";
 
+pub(super) const LISTEN: &str = "EXAMPLES
+  tracer-agent listen -p 12345 -d /var/traces
+  tracer-agent listen -p 12345 --bind 192.0.2.7 --data-ports 1500-1599 -o lab
+  tracer-agent listen -V -p 823";
+
 pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format ctf trace.dat OUTDIR
   tracer-agent export --format lttng --tar trace.dat OUTDIR

@@ -22,6 +22,7 @@ mod input;
 mod json_writer;
 mod limits;
 pub mod list;
+pub mod listen;
 pub mod merge;
 mod progress;
 pub mod record;
@@ -105,6 +106,8 @@ pub enum Command {
     Repair(repair::RepairArgs),
     #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::Args),
+    #[command(after_help = examples::LISTEN)]
+    Listen(listen::ListenArgs),
     #[cfg(feature = "service")]
     #[command(after_help = examples::DAEMON)]
     Daemon(daemon::DaemonArgs),
@@ -237,6 +240,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Split(args) => writes_files(stdout, || split::run(args)),
         Command::Merge(args) => writes_files(stdout, || merge::run(args)),
         Command::Repair(args) => writes_files(stdout, || repair::run(args)),
+        Command::Listen(args) => writes_files(stdout, || listen::run(args)),
         #[cfg(feature = "service")]
         Command::Ctl(args) => writes_files(stdout, || Ok(crate::ctl::run(args))),
         #[cfg(feature = "service")]

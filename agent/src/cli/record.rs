@@ -5,6 +5,7 @@ mod debug;
 pub(super) mod edges;
 mod live;
 mod maps;
+mod net;
 mod pipe;
 mod probes;
 pub(super) mod refused;
@@ -104,6 +105,7 @@ EXAMPLES
   tracer-agent record -e sched sleep 5
   tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
   tracer-agent record -e sched_switch -f 'next_prio < 100' -e irq --rate 10k/s
+  tracer-agent record -e sched -N collector:12345 -t make
   tracer-agent record --uprobe 'malloc=libc.so.6:malloc size=$arg1:u64' -f 'size > 1000000' make
   tracer-agent record --uprobe 'libc.so.6:pthread_mutex_*' --usdt 'libstdc++.so.6:libstdcxx:*' make
   tracer-agent record -e sched:sched_process_exec --context uid,ppid,cgroup,perf:cpu:cycles make
@@ -287,6 +289,10 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub rotate: RotateArgs,
 
+    /// A listener on another machine.
+    #[command(flatten)]
+    pub net: net::NetArgs,
+
     /// A trace of another layout.
     #[command(flatten)]
     pub trace: TraceArgs,
@@ -333,8 +339,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration, --interval, --json and
-    /// COMMAND can be added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, -N, -V, --duration, --interval,
+    /// --json and COMMAND can be added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 
@@ -365,7 +371,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     }
     let spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
-    let target = pipe::Target::take(&spec, wanted.is_some())?;
+    let target = pipe::Target::take(&spec, &args.net, wanted.is_some())?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -423,7 +429,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     if let Some(viewers) = &mut viewers {
         viewers.offer(&session, &spec.file.path, args.quiet);
     }
-    let sending = meanwhile.as_ref().map(|meanwhile| meanwhile.send(&session)).transpose();
+    let sending = meanwhile.as_mut().map(|meanwhile| meanwhile.send(&session)).transpose();
     let watch = (Work::Recording, || session.watch_options());
     let awaited = Awaited::attach(watch, edges, &spec.limits, args.quiet);
     let started = sending.and_then(|sending| awaited.map(|awaited| (sending, awaited)));
@@ -491,7 +497,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     maps.map(maps::Shown::end).transpose()?;
     let without_snapshot = snapshots.finish();
     let end = (end, command, without_snapshot);
-    let concluded = conclude((args, &spec), (recorded, writing, display), end);
+    let sent_to = meanwhile.as_ref().map(pipe::Meanwhile::name);
+    let concluded = conclude((args, &spec, sent_to), (recorded, writing, display), end);
     if let Some(viewers) = viewers {
         viewers.end();
     }
@@ -678,13 +685,13 @@ fn wait_for_end(
 
 /// Finishes the files, tells what is in them and decides the exit code.
 fn conclude(
-    (args, spec): (&RecordArgs, &RecordingSpec),
+    (args, spec, sent_to): (&RecordArgs, &RecordingSpec, Option<&str>),
     (mut recorded, writing, display): (Vec<Recorded>, Option<Writing>, Option<Display>),
     (end, child, without_snapshot): (End, Option<Child>, Option<ExitCode>),
 ) -> Result<u8, CliError> {
     let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
     let finished = match writing {
-        None => finish_one((args, spec), recorded, display),
+        None => finish_one((args, spec, sent_to), recorded, display),
         Some(writing) => finish_written((args, spec), writing, recorded),
     };
     if let Some(failure) = failure {
@@ -724,7 +731,7 @@ struct Ended {
 }
 
 fn finish_one(
-    (args, spec): (&RecordArgs, &RecordingSpec),
+    (args, spec, sent_to): (&RecordArgs, &RecordingSpec, Option<&str>),
     mut recorded: Vec<Recorded>,
     display: Option<Display>,
 ) -> Result<Ended, CliError> {
@@ -732,8 +739,8 @@ fn finish_one(
     let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
     let spool = recorded.spool.dir().to_owned();
     let mut finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
-    if pipe::is_wanted(spec) {
-        finished.path = "standard output".into();
+    if let Some(sent_to) = sent_to {
+        finished.path = sent_to.into();
     }
     if let Some(display) = display {
         display.finish(&finished.path);

@@ -67,7 +67,7 @@ const FILE: &str = "stream";
 const PRINT: &str = "Printing";
 
 /// Options of `record` that are about files, and maps, by clap's ids.
-const NOT_HERE: [&str; 25] = [
+const NOT_HERE: [&str; 29] = [
     "output",
     "compression",
     "all_formats",
@@ -85,6 +85,9 @@ const NOT_HERE: [&str; 25] = [
     "tracefile_count",
     "live",
     "live_bind",
+    "network",
+    "tcp",
+    "vsock",
     "count",
     "time",
     "max_keys",

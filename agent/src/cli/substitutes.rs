@@ -23,8 +23,8 @@ const SUBSTITUTES: [Substitute; 18] = [
     ),
     (
         "record",
-        &["-N", "-V", "-A", "-t", "--proxy", "--name"],
-        "record on each machine, and merge the files with `tracer-agent merge`",
+        &["-A", "--proxy", "--name"],
+        "record on each machine, with -N into files on one of them, and merge the files with `tracer-agent merge`",
     ),
     ("record", &["--func-stack"], "--function GLOB with -T records stacks"),
     ("record", &["--cmdlines-size"], "not needed: the names of all threads are recorded"),

@@ -60,7 +60,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const PRINT: &str = "Printing";
 
 /// Options of `record` that are about recording, by clap's ids.
-const NOT_HERE: [&str; 43] = [
+const NOT_HERE: [&str; 47] = [
     "topics",
     "strings",
     "lane",
@@ -87,6 +87,9 @@ const NOT_HERE: [&str; 43] = [
     "max_keys",
     "live",
     "live_bind",
+    "network",
+    "tcp",
+    "vsock",
     "snapshot_when",
     "snapshot_delay",
     "snapshot_limit",

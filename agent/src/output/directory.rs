@@ -195,6 +195,43 @@ impl Directory {
         Ok(openat(&self.fd, one_name(name.as_ref())?, flags, mode)?.into())
     }
 
+    /// Whether files can be created in it.
+    ///
+    /// # Errors
+    /// They cannot.
+    #[cfg(feature = "record")]
+    pub(crate) fn check_writable(&self) -> io::Result<()> {
+        self.create_unnamed().map(drop)
+    }
+
+    /// Creates a file without a name on its file system, which is gone when it is closed.
+    ///
+    /// # Errors
+    /// Nothing can be created here.
+    #[cfg(feature = "record")]
+    pub(crate) fn create_unnamed(&self) -> io::Result<File> {
+        const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+        match openat(&self.fd, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, MODE) {
+            Ok(fd) => return Ok(fd.into()),
+            // The file system does not have it (open(2)).
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut number = 0;
+        loop {
+            let name = super::temporary_name(OsStr::new("tracer-agent"), "tmp", number);
+            match openat(&self.fd, &name, flags, MODE) {
+                Ok(fd) => {
+                    self.remove(&name)?;
+                    return Ok(fd.into());
+                }
+                Err(Errno::EXIST) => number += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Creates a file in the place of one that may be there.
     ///
     /// # Errors

@@ -221,6 +221,19 @@ impl Output {
     }
 }
 
+/// The directory that a path leads to, by the rules of [`Output::at`].
+#[cfg(feature = "record")]
+pub(crate) fn directory_at(path: &Path) -> Result<Directory, OutputError> {
+    let Resolved { dir, name } = resolve(path, Links::Follow)?;
+    let Some(name) = name else { return Ok(dir) };
+    match dir.open_dir(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(OutputError::NoDirectory { path: path.to_owned() })
+        }
+        opened => opened.map_err(OutputError::io("open", path)),
+    }
+}
+
 /// Fails for a directory whose names are fixed by an attribute (chattr(1)).
 pub(crate) fn check_names(dir: &Directory) -> Result<(), OutputError> {
     let attributes = dir.attributes(None).unwrap_or(StatxAttributes::empty());

@@ -53,6 +53,55 @@ impl TempFile {
     }
 }
 
+#[cfg(feature = "record")]
+impl TempFile {
+    /// Brings the file to the disk and gives it the first of these names in the directory of its output that
+    /// nothing has. Returns that output, and the file's length.
+    ///
+    /// # Errors
+    /// As [`TempFile::put_in_place`], or all names are taken.
+    pub(crate) fn put_in_new_place(
+        mut self,
+        file: &File,
+        names: impl Iterator<Item = OsString>,
+    ) -> Result<(Output, u64), OutputError> {
+        let dir = self.output.directory().clone();
+        file.sync_data().map_err(OutputError::io("write", self.output.path()))?;
+        let bytes = file.metadata().map_err(OutputError::io("read the size of", self.output.path()))?.len();
+        for name in names {
+            let place = Output { dir: dir.clone(), name };
+            match rename_new(&dir, &self.name, &place.name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(OutputError::io("create", place.path())(error)),
+                Ok(()) => {
+                    self.in_place = true;
+                    let identity =
+                        Identity::of_file(file).map_err(OutputError::io("look at", place.path()))?;
+                    if !dir.has(&place.name, identity).map_err(OutputError::io("look at", place.path()))? {
+                        return Err(OutputError::Exchanged { path: place.path() });
+                    }
+                    dir.sync();
+                    return Ok((place, bytes));
+                }
+            }
+        }
+        Err(OutputError::io("create", self.output.path())(io::ErrorKind::AlreadyExists.into()))
+    }
+}
+
+/// Gives a file another name that nothing has. Where the file system cannot do that in one step, it is looked
+/// before.
+#[cfg(feature = "record")]
+fn rename_new(dir: &Directory, name: &OsStr, new: &OsStr) -> io::Result<()> {
+    match dir.rename_new(name, dir, new) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => match dir.look(new)? {
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            None => dir.rename(name, dir, new),
+        },
+        done => done,
+    }
+}
+
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.in_place {

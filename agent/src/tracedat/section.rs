@@ -165,6 +165,14 @@ impl Section {
         self.id
     }
 
+    /// The bytes of the section, as they are by now.
+    #[cfg(feature = "record")]
+    pub(crate) fn into_body(self) -> Vec<u8> {
+        match self.body {
+            Body::Plain(bytes) | Body::Packed(bytes) => bytes,
+        }
+    }
+
     /// Compresses the section now, rather than when it is written. Nothing happens if it is packed already,
     /// or if the file has no compression.
     ///

@@ -86,6 +86,7 @@ pub(crate) fn write(root: &Path) -> Result {
     {
         spool(root)?;
         piped(root)?;
+        recorder(root)?;
         put(root, "control", "root", REQUESTS)?;
         put(root, "control", "user", &[b"user\n", REQUESTS].concat())?;
         put(root, "control", "snapshot", SNAPSHOT_REQUESTS)?;
@@ -408,6 +409,24 @@ fn piped(root: &Path) -> Result {
         put(root, "piped", name, &frames.concat())?;
     }
     Ok(())
+}
+
+/// What recorders say to a listener, in both versions of the protocol.
+#[cfg(feature = "spool")]
+fn recorder(root: &Path) -> Result {
+    let message = |command: u32, fixed: &[u32], body: &[u8]| {
+        let numbers = [12 + 4 * fixed.len() as u32 + body.len() as u32, command, 4 * fixed.len() as u32];
+        let numbers: Vec<u8> = numbers.iter().chain(fixed).flat_map(|number| number.to_be_bytes()).collect();
+        [&numbers, body].concat()
+    };
+    let v3 = |init: Vec<u8>| {
+        let messages = [init, message(3, &[], b"a trace file"), message(4, &[], &[]), message(0, &[], &[])];
+        [b"-1V3\x00766679\0\0", &messages.concat()[..]].concat()
+    };
+    put(root, "recorder", "tcp", &v3(message(1, &[2, 4096, 1], b"tcp\0")))?;
+    put(root, "recorder", "udp", &v3(message(1, &[1, 4096, 0], b"")))?;
+    put(root, "recorder", "later", &[b"-1V4\0", &v3(message(1, &[1, 8192, 1], b"vsock\0"))[..]].concat())?;
+    put(root, "recorder", "v1", b"2\x004096\x001\x004\0TCP\0a trace file")
 }
 
 /// The journal of a move of `len` bytes at `from` of CPU 0's first segment to `to` in the draft: rows of 64

@@ -33,6 +33,8 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     #[cfg(feature = "spool")]
     ("piped", crate::piped::target),
     #[cfg(feature = "spool")]
+    ("recorder", recorder),
+    #[cfg(feature = "spool")]
     ("control", control),
     #[cfg(feature = "spool")]
     ("saved", saved),
@@ -57,6 +59,44 @@ fn parts<const N: usize>(data: &[u8]) -> [&[u8]; N] {
             None => std::mem::take(&mut rest),
         }
     })
+}
+
+/// What a recorder says to a listener of trace-cmd: however it comes, it means the same.
+#[cfg(feature = "spool")]
+fn recorder(data: &[u8]) {
+    use tracer_agent::tracecmd::receive::{Dialogue, Said};
+
+    const LIMIT: u64 = 4096;
+    let talk = |step: usize| {
+        let (mut dialogue, _) = Dialogue::begin(LIMIT, data.first().is_some_and(|first| first % 2 == 0));
+        let (mut said, mut metadata) = (Vec::new(), Vec::new());
+        for mut piece in data.chunks(step) {
+            loop {
+                match dialogue.take(&mut piece) {
+                    Err(error) => {
+                        said.push(format!("{error:?}"));
+                        return (said, metadata);
+                    }
+                    Ok(None) => break,
+                    Ok(Some(Said::Metadata(bytes))) => metadata.extend(bytes),
+                    Ok(Some(Said::Begin { cpus, page_size, carrier })) => {
+                        assert!((1..=1024).contains(&cpus) && page_size >= 4096);
+                        let ports: Vec<u32> = (1500..).take(cpus as usize).collect();
+                        said.push(format!("{cpus} {page_size} {carrier:?}"));
+                        assert!(dialogue.ports(&ports).len() <= 8192);
+                    }
+                    Ok(Some(other)) => said.push(format!("{other:?}")),
+                }
+                assert!(metadata.len() as u64 <= LIMIT);
+            }
+            assert!(piece.is_empty());
+        }
+        (said, metadata)
+    };
+    let (whole, one_by_one) = (talk(data.len().max(1)), talk(1));
+    assert_eq!(whole.0, one_by_one.0);
+    // Of a file that is too long, as much as came in one piece may be missing.
+    assert!(one_by_one.1.starts_with(&whole.1));
 }
 
 /// Opens a file, asks for everything that can be asked for, and checks it.

@@ -33,6 +33,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("ledger", 1 << 13),
     ("spool", 1 << 15),
     ("piped", 1 << 15),
+    ("recorder", 1 << 14),
     ("control", 1 << 13),
     ("saved", 1 << 13),
     ("live", 1 << 11),

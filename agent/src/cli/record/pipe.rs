@@ -1,4 +1,4 @@
-//! `record -o -`: the recording goes to standard output while it is made.
+//! `record -o -` and `-N`: the recording goes to standard output, or to a listener, while it is made.
 //!
 //! The recording itself is one to a file, in a private directory that is removed at the end. A thread sends
 //! what its spool has, so that a reader that is slow, or that has stopped, costs the recording nothing.
@@ -23,15 +23,21 @@ use rustix::{
     stdio::dup2_stdout,
 };
 
-use super::super::{CliError, input, tell};
+use super::{
+    super::{CliError, input, tell},
+    net,
+};
 use crate::{
     capture::{
         CaptureOptions, Destination, Session,
         follow::Follower,
-        piped::{Fed, Feed, FeedError, Place},
+        paged::PageFeed,
+        piped::{Feed, FeedError, Place},
     },
     output::Output,
     spec::RecordingSpec,
+    tracecmd::send::{Greeted, SendError, Sender},
+    tracedat::Compression,
 };
 
 /// What the recording becomes first.
@@ -43,31 +49,43 @@ const NICE: i32 = 10;
 /// Bytes of frames that are written at a time.
 const BUFFER: usize = 1 << 17;
 
-/// Standard output.
-pub(super) struct Target(File);
+/// Where the recording goes.
+pub(super) enum Target {
+    /// To standard output.
+    Stdout(File),
+    /// To a listener, with this compression.
+    Listener(Box<Greeted>, Compression),
+}
 
 /// Where the recording is meanwhile. What is in it is removed at the end, unless it is a recording that was
 /// not sent.
 pub(super) struct Meanwhile {
-    out: File,
+    /// Until it is sent.
+    to: Option<Target>,
+    /// Where it goes, in words.
+    name: String,
     place: Place,
     is_kept: bool,
 }
 
+/// Why not all of a recording was sent.
+#[derive(Debug, thiserror::Error)]
+enum Unsent {
+    #[error(transparent)]
+    Stdout(#[from] FeedError),
+    #[error(transparent)]
+    Listener(#[from] SendError),
+}
+
 /// The thread that sends.
 pub(super) struct Sending {
-    thread: JoinHandle<Result<Fed, FeedError>>,
+    thread: JoinHandle<Result<(), Unsent>>,
     /// It ends with what is there by then when this is closed.
     go_on: PipeWriter,
     /// Closed by its end.
     ended: PipeReader,
-    /// Whether it has ended because its reader has gone.
+    /// Whether it has ended because the reader of standard output has gone.
     is_unread: Arc<AtomicBool>,
-}
-
-/// Whether this is what the recording goes to.
-pub(super) fn is_wanted(spec: &RecordingSpec) -> bool {
-    input::is_standard(&spec.file.path)
 }
 
 /// Refuses what does not go with it.
@@ -102,31 +120,41 @@ fn is_same(one: &impl AsFd, other: &impl AsFd) -> bool {
 }
 
 impl Target {
-    /// Takes standard output for the recording. What else is written there, by COMMAND for example, goes to
-    /// standard error from now on. `None` if the recording goes to a file.
-    pub(super) fn take(spec: &RecordingSpec, is_live: bool) -> Result<Option<Self>, CliError> {
-        if !is_wanted(spec) {
+    /// Connects to the listener, or takes standard output for the recording. What else is written there, by
+    /// COMMAND for example, goes to standard error from now on. `None` if the recording goes to a file.
+    pub(super) fn take(
+        spec: &RecordingSpec,
+        net: &net::NetArgs,
+        is_live: bool,
+    ) -> Result<Option<Self>, CliError> {
+        if let Some(greeted) = net.connect(spec, is_live)? {
+            return Ok(Some(Self::Listener(Box::new(greeted), spec.file.compression)));
+        }
+        if !input::is_standard(&spec.file.path) {
             return Ok(None);
         }
         check(spec, is_live)?;
         let taken = io::stdout().as_fd().try_clone_to_owned();
         let out = taken.map_err(CliError::system("use standard output"))?.into();
         dup2_stdout(io::stderr()).map_err(|error| CliError::system("use standard error")(error.into()))?;
-        Ok(Some(Self(out)))
+        Ok(Some(Self::Stdout(out)))
     }
 
     /// Makes a directory of the recording's own, in which it is a file meanwhile.
     pub(super) fn place(self) -> Result<Meanwhile, CliError> {
-        let Self(out) = self;
+        let name = match &self {
+            Self::Stdout(_) => "standard output".to_owned(),
+            Self::Listener(greeted, _) => greeted.peer().to_string(),
+        };
         let parent = input::temporary();
         let place = Place::create_in(&parent).map_err(|error| no_place(&parent, &error))?;
-        Ok(Meanwhile { out, place, is_kept: false })
+        Ok(Meanwhile { to: Some(self), name, place, is_kept: false })
     }
 }
 
 fn no_place(parent: &Path, error: &dyn std::fmt::Display) -> CliError {
     CliError::Output(format!(
-        "-o - keeps the recording in {} meanwhile: {error}; TMPDIR names another directory",
+        "what is sent is kept in {} meanwhile: {error}; TMPDIR names another directory",
         parent.display()
     ))
 }
@@ -151,27 +179,43 @@ impl Meanwhile {
         self.place.dir().join(FILE)
     }
 
+    /// Where it goes, in words.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Begins to send. To be called before the recording begins, so that it cannot be over before.
-    pub(super) fn send(&self, session: &Session) -> Result<Sending, CliError> {
-        let failed = |error: FeedError| CliError::Failed(format!("-o -: {error}"));
-        let out = self.out.try_clone().map_err(CliError::system("use standard output"))?;
+    pub(super) fn send(&mut self, session: &Session) -> Result<Sending, CliError> {
+        let failed = |error: FeedError| CliError::Failed(format!("cannot send the recording: {error}"));
         let follower = Follower::open(session.spool_dir()).map_err(|error| failed(error.into()))?;
         let follower = follower.ok_or_else(|| failed(FeedError::Unfinished))?;
         let pipes = io::pipe().and_then(|stop| Ok((stop, io::pipe()?)));
         let ((stop, go_on), (ended, end)) = pipes.map_err(CliError::system("create a pipe"))?;
         let is_unread = Arc::<AtomicBool>::default();
         let unread = Arc::clone(&is_unread);
-        let send = move || {
+        let send: Box<dyn FnOnce() -> Result<(), Unsent> + Send> = match self.to.take() {
+            None => return Err(failed(FeedError::Unfinished)),
+            Some(Target::Stdout(out)) => Box::new(move || {
+                let wait = |time| wait(time, &stop, &out);
+                let patient = BufWriter::with_capacity(BUFFER, Patient(&out));
+                let sent = Feed::begin(follower, patient).and_then(|feed| feed.run(wait));
+                unread.store(sent.as_ref().is_err_and(FeedError::is_closed), Ordering::Release);
+                Ok(sent.map(drop)?)
+            }),
+            Some(Target::Listener(greeted, compression)) => {
+                let feed = PageFeed::begin(follower).map_err(|error| failed(error.into()))?;
+                let sender =
+                    Sender::begin(*greeted, feed, compression).map_err(|error| net::failed(&error))?;
+                Box::new(move || Ok(sender.run(stop.as_fd()).map(drop)?))
+            }
+        };
+        let run = move || {
             // Linux has it for each thread. Without it sending is only more in the way.
             let _ = nice(NICE);
             let _closed_at_the_end = end;
-            let wait = |time| wait(time, &stop, &out);
-            let patient = BufWriter::with_capacity(BUFFER, Patient(&out));
-            let sent = Feed::begin(follower, patient).and_then(|feed| feed.run(wait));
-            unread.store(sent.as_ref().is_err_and(FeedError::is_closed), Ordering::Release);
-            sent
+            send()
         };
-        let thread = std::thread::Builder::new().name("pipe".to_owned()).spawn(send);
+        let thread = std::thread::Builder::new().name("pipe".to_owned()).spawn(run);
         let thread = thread.map_err(CliError::system("start a thread"))?;
         Ok(Sending { thread, go_on, ended, is_unread })
     }
@@ -179,29 +223,34 @@ impl Meanwhile {
     /// Waits until all of the recording is sent, which has become a file if `is_finished`.
     pub(super) fn finish(&mut self, sending: Sending, is_finished: bool) -> Result<(), CliError> {
         match sending.join(is_finished)? {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             // Its own message says so.
-            Err(FeedError::Unfinished) if !is_finished => Ok(()),
+            Err(Unsent::Stdout(FeedError::Unfinished) | Unsent::Listener(SendError::Unfinished))
+                if !is_finished =>
+            {
+                Ok(())
+            }
             Err(error) => Err(self.not_sent(&error, is_finished)),
         }
     }
 
     /// Keeps the file of which not all was sent, if there is one.
-    fn not_sent(&mut self, error: &FeedError, is_finished: bool) -> CliError {
+    fn not_sent(&mut self, error: &Unsent, is_finished: bool) -> CliError {
         let why = match error {
-            error if error.is_closed() => "nobody reads standard output any more".to_owned(),
-            FeedError::Write(error) => format!("cannot write to standard output: {error}"),
+            Unsent::Stdout(error) if error.is_closed() => "nobody reads standard output any more".to_owned(),
+            Unsent::Stdout(FeedError::Write(error)) => format!("cannot write to standard output: {error}"),
             error => error.to_string(),
         };
-        let mut text = format!("-o -: {why}; the recording has ended");
+        let mut text = format!("{}: {why}; the recording has ended", self.name);
         if is_finished {
             self.is_kept = true;
             text = format!("{text}, and all of it is in {}", self.file().display());
         }
-        match error {
-            FeedError::Write(_) => CliError::Output(text),
-            _ => CliError::Failed(text),
-        }
+        let is_gone = match error {
+            Unsent::Stdout(error) => matches!(error, FeedError::Write(_)),
+            Unsent::Listener(error) => error.is_gone(),
+        };
+        if is_gone { CliError::Output(text) } else { CliError::Failed(text) }
     }
 }
 
@@ -264,13 +313,13 @@ impl Sending {
         self.ended.as_fd()
     }
 
-    /// Whether it has ended because its reader has gone.
+    /// Whether it has ended because the reader of standard output has gone, so that nobody wants the rest.
     pub(super) fn is_unread(&self) -> bool {
         self.is_unread.load(Ordering::Acquire)
     }
 
     /// Waits for its end.
-    fn join(self, is_finished: bool) -> Result<Result<Fed, FeedError>, CliError> {
+    fn join(self, is_finished: bool) -> Result<Result<(), Unsent>, CliError> {
         let Self { thread, go_on, ended, is_unread: _ } = self;
         if !is_finished {
             drop(go_on);

@@ -28,18 +28,24 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 10] = [
+const BESIDE_SPEC: [&str; 13] = [
     "spec",
     "print_spec",
     "debug_programs",
     "quiet",
     "command",
     "output",
+    "network",
+    "tcp",
+    "vsock",
     "duration",
     "interval",
     "json",
     "live_bind",
 ];
+
+/// The name of the output of a recording that is streamed.
+const STREAMED: &str = "-";
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +77,8 @@ pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingS
     };
     check_beside_spec(matches)?;
     let mut spec = read(path)?;
-    if was_given(matches, "output") {
-        spec.file.path.clone_from(&args.output);
+    if was_given(matches, "output") || args.net.is_wanted() {
+        spec.file.path = output(args, matches);
     }
     if let Some(duration) = args.duration {
         spec.limits.duration_ns = Some(duration);
@@ -171,6 +177,8 @@ fn format(args: &RecordArgs, matches: &ArgMatches) -> Format {
 /// What needs a directory has a name of its own for it.
 fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
     match format(args, matches) {
+        // It is streamed, as to standard output.
+        _ if args.net.is_wanted() => STREAMED.into(),
         _ if was_given(matches, "output") => args.output.clone(),
         Format::Lttng | Format::Ctf => trace::DIRECTORY.into(),
         Format::Dat if args.rotate.spec().is_some() => rotation::DIRECTORY.into(),
@@ -187,7 +195,7 @@ fn check_beside_spec(matches: &ArgMatches) -> Result<(), CliError> {
     let Some(id) = matches.ids().find(given) else { return Ok(()) };
     Err(CliError::Usage(format!(
         "--spec FILE says what is recorded, so {} cannot be added; change the file, or print a new one with --print-spec \
-         (beside --spec there can be -q, -o, --duration and COMMAND)",
+         (beside --spec there can be -q, -o, -N, -V, --duration and COMMAND)",
         option_name(id.as_str())
     )))
 }
