@@ -1,6 +1,7 @@
 //! Sessions that send what they record to stock `lttng-relayd`.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod live;
 mod lost;
 mod relayd;
 

@@ -76,6 +76,11 @@ impl Relayd {
         [self.ports[0], self.ports[1]]
     }
 
+    /// Where viewers connect to.
+    pub(super) fn live_port(&self) -> u16 {
+        self.ports[2]
+    }
+
     fn traces(&self) -> PathBuf {
         self.dir.path().join("traces")
     }
