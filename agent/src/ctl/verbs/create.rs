@@ -255,7 +255,7 @@ mod tests {
         let served = "Live session s created.\nTraces will be output to /tmp/x\nLive timer interval set to \
                       1000000 us\nViewers read it with babeltrace2 --input-format=lttng-live \
                       net://localhost/host/h/s\n";
-        desk.says("create --live s -o /tmp/x", 0, served, "");
+        desk.says("create s --live -o /tmp/x", 0, served, "");
         assert_eq!(
             desk.story.asked().last().map(String::as_str),
             Some(
@@ -264,7 +264,7 @@ mod tests {
             )
         );
         let nowhere = "Error: A live session has an output: without --no-output\n";
-        desk.says("create --live s --no-output", 1, "", nowhere);
+        desk.says("create s --live --no-output", 1, "", nowhere);
     }
 
     #[test]
