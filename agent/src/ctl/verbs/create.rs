@@ -114,7 +114,7 @@ impl Create {
         };
         let mut snapshot_output = None;
         let mode = match (&self.live, address) {
-            (Some(delay), address) => self.live(delay, address, || directory(None))?,
+            (Some(delay), address) => live(delay, address, || directory(None))?,
             (None, address) if self.snapshot => {
                 snapshot_output = directory(address)?;
                 SessionMode::Snapshot
@@ -126,25 +126,6 @@ impl Create {
         let is_served = matches!(mode, SessionMode::Served { .. });
         let format = self.format.unwrap_or(if is_served { Format::Lttng } else { at.name.format() });
         Ok(NewSession { name: Some(name), mode, snapshot_output, format })
-    }
-
-    /// How it is read meanwhile.
-    fn live(
-        &self,
-        delay: &str,
-        address: Option<Address>,
-        usual: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
-    ) -> Result<SessionMode, Failure> {
-        let timer_us = delay.parse().ok().filter(|delay| *delay > 0);
-        let wrong = || Failure::new(format!("Wrong value for --live parameter: {delay}"));
-        let timer_us = timer_us.ok_or_else(wrong)?;
-        let output = match address {
-            Some(Address::Relay(relay)) => return Ok(SessionMode::Live { url: relay.url(), timer_us }),
-            Some(Address::Local(path)) => Some(path),
-            None => usual()?,
-        };
-        let none = || Failure::new("A live session has an output: without --no-output");
-        Ok(SessionMode::Served { output: output.ok_or_else(none)?, timer_us })
     }
 
     /// Where it writes to, if that is said.
@@ -169,6 +150,24 @@ impl Create {
 fn local(path: &Path) -> Result<Address, Failure> {
     let path = home::absolute(path);
     path.map(Address::Local).map_err(|error| Failure::new(format!("Cannot find the directory: {error}")))
+}
+
+/// How it is read meanwhile.
+fn live(
+    delay: &str,
+    address: Option<Address>,
+    usual: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
+) -> Result<SessionMode, Failure> {
+    let timer_us = delay.parse().ok().filter(|delay| *delay > 0);
+    let wrong = || Failure::new(format!("Wrong value for --live parameter: {delay}"));
+    let timer_us = timer_us.ok_or_else(wrong)?;
+    let output = match address {
+        Some(Address::Relay(relay)) => return Ok(SessionMode::Live { url: relay.url(), timer_us }),
+        Some(Address::Local(path)) => Some(path),
+        None => usual()?,
+    };
+    let none = || Failure::new("A live session has an output: without --no-output");
+    Ok(SessionMode::Served { output: output.ok_or_else(none)?, timer_us })
 }
 
 /// What is said of a new session.
