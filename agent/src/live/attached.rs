@@ -90,7 +90,8 @@ struct Cursor {
     /// Up to when the viewer knows the stream.
     until: u64,
     /// How much earlier than known a beacon of the stream ends, in nanoseconds: no other has the same.
-    /// babeltrace2 warns of beacons of several streams that are of one time, as it can tell them by nothing else.
+    /// babeltrace2 warns of beacons of several streams that are of one time, as it can tell them by nothing
+    /// else.
     earlier: u64,
     has_hung_up: bool,
 }
@@ -426,14 +427,13 @@ impl At {
         if offset < packet.offset || bytes == 0 {
             return None;
         }
-        let source = match open.take() {
-            Some(source) => source,
+        let source = if let Some(source) = open.take() {
+            source
+        } else {
             // It was read to its end before.
-            None => {
-                let source = offered.open(file).ok()?;
-                let there = source.packet(packet.sequence.checked_sub(file.first)?).ok()?;
-                (there == *packet).then_some(source)?
-            }
+            let source = offered.open(file).ok()?;
+            let there = source.packet(packet.sequence.checked_sub(file.first)?).ok()?;
+            (there == *packet).then_some(source)?
         };
         reply.packet(bytes as u32, |into| source.read(offset, into)).ok()?;
         *open = (bytes < left).then_some(source);

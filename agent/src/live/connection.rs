@@ -1,5 +1,5 @@
-//! The bytes of a viewer: requests out of what has come, answers as far as they are taken, and how long either
-//! may take. The time is told by whoever calls, counted from any moment on.
+//! The bytes of a viewer: requests out of what has come, answers as far as they are taken, and how long
+//! either may take. The time is told by whoever calls, counted from any moment on.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use crate::export::ctf::PacketFile;
 
 /// How long a viewer may take to say who it is, and for the rest of a request that has begun.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one may say nothing, or take nothing of an answer: whoever looks at a page of events may come back.
-const SILENCE: Duration = Duration::from_secs(60 * 60);
+/// How long one may say nothing, or take nothing of an answer: whoever looks at a page of events may come
+/// back.
+const SILENCE: Duration = Duration::from_hours(1);
 /// Most bytes that are heard at once.
 pub(super) const HEAR: usize = 1 << 12;
 /// Room for answers that is kept for the next one.

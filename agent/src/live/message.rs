@@ -1,5 +1,5 @@
-//! The messages of the viewer protocol, version 2.4: integers are big-endian, and nothing is padded (lttng-tools
-//! `src/bin/lttng-relayd/lttng-viewer-abi.h`).
+//! The messages of the viewer protocol, version 2.4: integers are big-endian, and nothing is padded
+//! (lttng-tools `src/bin/lttng-relayd/lttng-viewer-abi.h`).
 
 use crate::export::ctf::Packet;
 
@@ -224,7 +224,9 @@ impl Reply<'_> {
             Next::Error => (4, [0; 7]),
             Next::Inactive(until, class) => (5, [0, 0, 0, 0, until, 0, class]),
         };
-        words.into_iter().for_each(|word| self.long(word));
+        for word in words {
+            self.long(word);
+        }
         self.word(status);
         self.word(flags.bits());
     }

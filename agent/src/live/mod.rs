@@ -1,5 +1,5 @@
-//! The live server: recordings as viewers read them while they go on, by the viewer protocol of LTTng 2.4, which
-//! `babeltrace2 --input-format=lttng-live` and others speak.
+//! The live server: recordings as viewers read them while they go on, by the viewer protocol of LTTng 2.4,
+//! which `babeltrace2 --input-format=lttng-live` and others speak.
 //!
 //! | file | subject |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The sockets of the live server: a thread lets viewers in, and each of them has a thread of its own, so that
-//! nobody waits for the disk of somebody else's session.
+//! The sockets of the live server: a thread lets viewers in, and each of them has a thread of its own, so
+//! that nobody waits for the disk of somebody else's session.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},

@@ -138,7 +138,7 @@ impl Offered {
 
 /// Whether all streams that a trace begins with are known: then they say until when they have nothing.
 fn has_begun(trace: &PublishedTrace) -> bool {
-    trace.streams.values().any(|stream| stream.silent_until != 0)
+    trace.streams.values().any(|stream| stream.silent_until != 0 || stream.packets != 0)
 }
 
 impl Offer {

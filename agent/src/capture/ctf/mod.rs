@@ -60,6 +60,7 @@ pub struct CtfOptions {
     pub keep: Option<usize>,
     /// Whether others read it in the order of time while it is written: then streams tell, whenever packets
     /// are written before they are full, up to when they have no event.
+    #[serde(default)]
     pub live: bool,
 }
 

@@ -1,5 +1,5 @@
-//! `record --live`: the answers of an analysis while its events are recorded. Without an analysis, others read
-//! what is recorded (`viewers`).
+//! `record --live`: the answers of an analysis while its events are recorded. Without an analysis, others
+//! read what is recorded (`viewers`).
 //!
 //! They are made of what the recording has stored, as `analyze --live` makes them, by a thread of their own
 //! that nobody waits for while the recording goes on.

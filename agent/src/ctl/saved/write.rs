@@ -39,7 +39,7 @@ fn session(of: &Session) -> Node {
     match &of.summary.mode {
         SessionMode::Snapshot => attributes.push(Node::Flag("snapshot_mode", true)),
         SessionMode::Live { timer_us, .. } | SessionMode::Served { timer_us, .. } => {
-            attributes.push(Node::number("live_timer_interval", *timer_us))
+            attributes.push(Node::number("live_timer_interval", *timer_us));
         }
         SessionMode::Local { .. } | SessionMode::Network { .. } => {}
     }

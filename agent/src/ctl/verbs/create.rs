@@ -114,7 +114,7 @@ impl Create {
         };
         let mut snapshot_output = None;
         let mode = match (&self.live, address) {
-            (Some(delay), address) => self.live(delay, address, || directory(None))?,
+            (Some(delay), address) => live(delay, address, || directory(None))?,
             (None, address) if self.snapshot => {
                 snapshot_output = directory(address)?;
                 SessionMode::Snapshot
@@ -128,25 +128,6 @@ impl Create {
         let is_trace = is_sent || matches!(mode, SessionMode::Served { .. });
         let format = self.format.unwrap_or(if is_trace { Format::Lttng } else { at.name.format() });
         Ok(NewSession { name: Some(name), mode, snapshot_output, format })
-    }
-
-    /// How it is read meanwhile.
-    fn live(
-        &self,
-        delay: &str,
-        address: Option<Address>,
-        usual: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
-    ) -> Result<SessionMode, Failure> {
-        let timer_us = delay.parse().ok().filter(|delay| *delay > 0);
-        let wrong = || Failure::new(format!("Wrong value for --live parameter: {delay}"));
-        let timer_us = timer_us.ok_or_else(wrong)?;
-        let output = match address {
-            Some(Address::Relay(relay)) => return Ok(SessionMode::Live { url: relay.url(), timer_us }),
-            Some(Address::Local(path)) => Some(path),
-            None => usual()?,
-        };
-        let none = || Failure::new("A live session has an output: without --no-output");
-        Ok(SessionMode::Served { output: output.ok_or_else(none)?, timer_us })
     }
 
     /// Where it writes to, if that is said.
@@ -171,6 +152,24 @@ impl Create {
 fn local(path: &Path) -> Result<Address, Failure> {
     let path = home::absolute(path);
     path.map(Address::Local).map_err(|error| Failure::new(format!("Cannot find the directory: {error}")))
+}
+
+/// How it is read meanwhile.
+fn live(
+    delay: &str,
+    address: Option<Address>,
+    usual: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
+) -> Result<SessionMode, Failure> {
+    let timer_us = delay.parse().ok().filter(|delay| *delay > 0);
+    let wrong = || Failure::new(format!("Wrong value for --live parameter: {delay}"));
+    let timer_us = timer_us.ok_or_else(wrong)?;
+    let output = match address {
+        Some(Address::Relay(relay)) => return Ok(SessionMode::Live { url: relay.url(), timer_us }),
+        Some(Address::Local(path)) => Some(path),
+        None => usual()?,
+    };
+    let none = || Failure::new("A live session has an output: without --no-output");
+    Ok(SessionMode::Served { output: output.ok_or_else(none)?, timer_us })
 }
 
 /// What is said of a new session.
@@ -258,7 +257,7 @@ mod tests {
         let served = "Live session s created.\nTraces will be output to /tmp/x\nLive timer interval set to \
                       1000000 us\nViewers read it with babeltrace2 --input-format=lttng-live \
                       net://localhost/host/h/s\n";
-        desk.says("create --live s -o /tmp/x", 0, served, "");
+        desk.says("create s --live -o /tmp/x", 0, served, "");
         assert_eq!(
             desk.story.asked().last().map(String::as_str),
             Some(
@@ -267,7 +266,7 @@ mod tests {
             )
         );
         let nowhere = "Error: A live session has an output: without --no-output\n";
-        desk.says("create --live s --no-output", 1, "", nowhere);
+        desk.says("create s --live --no-output", 1, "", nowhere);
     }
 
     #[test]

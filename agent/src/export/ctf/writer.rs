@@ -348,8 +348,8 @@ impl TraceWriter {
         streams.chain(&mut self.state).try_for_each(|stream| stream.tell_silence(until, marked))
     }
 
-    /// Lets streams that are new from now on begin at this time, by the recording's clock, instead of with the
-    /// trace: others may have read what all have until then.
+    /// Lets streams that are new from now on begin at this time, by the recording's clock, instead of with
+    /// the trace: others may have read what all have until then.
     pub fn begin_streams_at(&mut self, time: u64) {
         self.streams_begin = self.streams_begin.max(self.trace.clock.shifted(time));
     }
