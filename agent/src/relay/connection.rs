@@ -305,7 +305,7 @@ mod tests {
     fn who_waits_can_be_told_not_to() {
         let mut connection = connection(&[], Duration::ZERO);
         let hangup = connection.hangup.clone();
-        connection.answer = Duration::from_secs(60);
+        connection.answer = Duration::from_mins(1);
         let waiting = thread::spawn(move || connection.code());
         thread::sleep(MOMENT / 4);
         hangup.hang_up();

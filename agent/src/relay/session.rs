@@ -58,7 +58,7 @@ pub(crate) struct StreamLimits {
 /// What an index says of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packet {
-    pub(crate) packet_bits: u64,
+    pub(crate) size_bits: u64,
     pub(crate) content_bits: u64,
     pub(crate) begin: u64,
     pub(crate) end: u64,
@@ -232,9 +232,9 @@ impl RelaySession {
         let Stream { handle, sent, .. } = *self.stream(stream)?;
         self.connection.send_packet(handle, sent, bytes)?;
         if self.has_indexes {
-            let Packet { packet_bits, content_bits, begin, end, discarded, stream: of, instance, sequence } =
+            let Packet { size_bits, content_bits, begin, end, discarded, stream: of, instance, sequence } =
                 *packet;
-            let payload = Payload::default().u64(handle).u64(sent).u64(packet_bits).u64(content_bits);
+            let payload = Payload::default().u64(handle).u64(sent).u64(size_bits).u64(content_bits);
             let payload = payload.u64(begin).u64(end).u64(discarded).u64(of);
             let payload =
                 if self.minor >= MINOR_PACKETS { payload.u64(instance).u64(sequence) } else { payload };

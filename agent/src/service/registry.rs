@@ -372,7 +372,7 @@ impl Registry {
         let begun =
             self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
         if begun.is_err() && is_place {
-            self.places.remove_empty(&output);
+            Places::remove_empty(&output);
         }
         begun.map(|recording| Recording { is_place, ..recording })
     }
@@ -547,7 +547,7 @@ impl Registry {
                 let target = self.target(&model, address, false);
                 let place = self.make_place(&entry.owner)?;
                 let sent = snapshot_for(&recording.recorder, &entry.owner, (&target, &place), to);
-                self.places.remove_empty(&place);
+                Places::remove_empty(&place);
                 sent?
             }
         };
@@ -605,8 +605,10 @@ impl Registry {
         let is_active = lock(&entry.model).is_active();
         let recording = recording.as_ref().filter(|recording| is_active && recording.is_open());
         let of = recording.ok_or_else(|| ControlError::from(Code::NotStarted))?;
+        // Copied: what is asked here asks for it, too.
+        let abilities = *lock(&entry.relay);
         match what {
-            "metadata" => match *lock(&entry.relay) {
+            "metadata" => match abilities {
                 Some(Abilities { may_regenerate: false, .. }) => Err(ControlError::new(
                     Code::NotSupported,
                     "the relay daemon is older than LTTng 2.8, and takes metadata only once",

@@ -201,7 +201,7 @@ fn snapshots_are_sent_whole() {
             let snapshot = all.find_map(|entry| {
                 let path = entry.unwrap().path();
                 let name = path.file_name()?.to_str()?;
-                (name.starts_with("snapshot-1-") && !name.ends_with(".spool")).then_some(path)
+                (name.starts_with("snapshot-1-") && !name.contains(".spool")).then_some(path)
             })?;
             // It has its whole size when the relay daemon is asked, which does not answer.
             let before = tree(&snapshot);
@@ -300,14 +300,14 @@ fn users_send_as_themselves() {
 
 #[test]
 fn what_is_no_relay_daemon_is_told() {
-    let daemon = Daemon::start();
-    let caller = Caller::start();
     const MANY: &[u8] = &[0xff; 4096];
     // The version, the configuration, and a session with a path that is too long for this world.
     const LONG: &[u8] = &[
         0, 0, 0, 2, 0, 0, 0, 13, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 10,
         0xff, 0xff, 0xff, 0xff, b'a',
     ];
+    let daemon = Daemon::start();
+    let caller = Caller::start();
     for (url, code, text) in [
         ("net://127.0.0.1:1:2".to_owned(), "relay_connect", "start `lttng-relayd` there"),
         ("net6://127.0.0.1:1:2".to_owned(), "relay_connect", "net6:// for IPv6"),

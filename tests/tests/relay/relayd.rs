@@ -162,7 +162,7 @@ impl Between {
                     thread::spawn(move || pass(from, to, minor.map(|minor| (28, minor)), None));
                     let garbles = minor.map(|_| Arc::clone(&garbles));
                     thread::spawn(move || {
-                        pass(server, client, minor.map(|minor| (4, minor)), garbles.as_deref())
+                        pass(server, client, minor.map(|minor| (4, minor)), garbles.as_deref());
                     });
                 }
             });
@@ -190,7 +190,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, minor: Option<(usize, u32)>, gar
             let _ = to.write_all(&version);
         }
     }
-    let mut bytes = [0; 1 << 16];
+    let mut bytes = [0; 1 << 12];
     while let Ok(size @ 1..) = from.read(&mut bytes) {
         if garbles.is_some_and(|garbles| garbles.swap(false, Ordering::Relaxed)) {
             let _ = to.write_all(&[0xff; 64]);

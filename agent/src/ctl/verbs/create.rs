@@ -38,8 +38,8 @@ pub struct Create {
     #[arg(long, value_name = "DELAYUS", num_args = 0..=1, default_missing_value = "1000000")]
     pub live: Option<String>,
 
-    /// Where to write or send to: file://DIR, or net://HOST:CONTROL:DATA/DIR, of which HOST is enough. What is
-    /// sent is neither encrypted nor authenticated
+    /// Where to write or send to: file://DIR, or net://HOST:CONTROL:DATA/DIR, of which HOST is enough. What
+    /// is sent is neither encrypted nor authenticated
     #[arg(short = 'U', long, value_name = "URL")]
     pub set_url: Option<String>,
 

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use clap::Args;
 
+use super::super::address::is_relay;
 use super::super::at::{At, Done, Failure};
 use super::OfSession;
 use super::program::find;
@@ -58,8 +59,13 @@ impl View {
         let session = at.client()?.session(&name)?;
         let path = match (session.summary.mode, session.snapshot_outputs.into_iter().next()) {
             (SessionMode::Local { output: Some(path) } | SessionMode::Served { output: path, .. }, _) => path,
-            (SessionMode::Snapshot, Some(output)) => output.path,
-            _ => return Err(Failure::new(format!("Session {name} writes no files here"))),
+            (SessionMode::Snapshot, Some(output)) if !is_relay(&output.path) => output.path,
+            _ => {
+                let what = format!("Session {name} writes no files here");
+                return Err(Failure::new(format!(
+                    "{what}; what a relay daemon has is read with babeltrace2 there"
+                )));
+            }
         };
         Ok((path, session.summary.format))
     }

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use crate::{
-    export::ctf::{Consumer, FileLimits, MetadataFile, Packet, PacketFile, Publication, Published},
+    export::ctf::{
+        Consumer, FileLimits, MetadataFile, Packet, PacketFile, Publication, Published, PublishedChunk,
+    },
     relay::{self, METADATA, RelayError, Shipment, StreamLimits, StreamName},
 };
 
@@ -67,8 +69,9 @@ struct Cursor {
 pub(super) struct Current {
     pub(super) number: u64,
     pub(super) begin_ns: Option<u64>,
-    /// When it ended, if all of it is there.
-    pub(super) closed: Option<Option<u64>>,
+    /// Whether all of it is there.
+    pub(super) is_closed: bool,
+    pub(super) end_ns: Option<u64>,
 }
 
 /// What was to be sent at a moment.
@@ -101,8 +104,8 @@ impl Feed {
             if chunk.metadata.is_empty() && !chunk.is_closed {
                 return None;
             }
-            let closed = chunk.is_closed.then_some(chunk.end_ns);
-            Some(Current { number: chunk.number, begin_ns: chunk.begin_ns, closed })
+            let PublishedChunk { number, begin_ns, end_ns, is_closed, .. } = *chunk;
+            Some(Current { number, begin_ns, is_closed, end_ns })
         })
     }
 
@@ -386,5 +389,14 @@ fn send_packets(
 /// A packet as the relay daemon is told of it.
 fn told(packet: &Packet) -> relay::Packet {
     let &Packet { packet_bits, content_bits, begin, end, discarded, class, instance, sequence, .. } = packet;
-    relay::Packet { packet_bits, content_bits, begin, end, discarded, stream: class, instance, sequence }
+    relay::Packet {
+        size_bits: packet_bits,
+        content_bits,
+        begin,
+        end,
+        discarded,
+        stream: class,
+        instance,
+        sequence,
+    }
 }

@@ -47,7 +47,7 @@ impl Places {
     }
 
     /// Removes one that has nothing in it.
-    pub(in crate::service) fn remove_empty(&self, place: &Path) {
+    pub(in crate::service) fn remove_empty(place: &Path) {
         // What is in it stays.
         let _ = std::fs::remove_dir(place);
     }
@@ -68,8 +68,8 @@ mod tests {
         assert_eq!((there.mode() & 0o777, there.uid()), (0o700, root.uid));
         assert_eq!(first.parent().unwrap().metadata().unwrap().mode() & 0o777, 0o711);
         std::fs::write(second.join("a"), "b").unwrap();
-        places.remove_empty(&first);
-        places.remove_empty(&second);
+        Places::remove_empty(&first);
+        Places::remove_empty(&second);
         assert_eq!((first.exists(), second.exists()), (false, true));
     }
 }

@@ -211,9 +211,9 @@ impl Sending {
         if has_sent || !self.is_confirmed {
             return Ok(has_sent && (self.is_confirmed || !feed.must_wait()));
         }
-        if let Some(end_ns) = current.closed {
+        if current.is_closed {
             // It was closed before it was looked at, and all of it is stored.
-            let end = end_ns.map_or_else(seconds_now, seconds);
+            let end = current.end_ns.map_or_else(seconds_now, seconds);
             feed.finish_chunk(current.number);
             if let Some(open) = &mut self.open {
                 open.done = Some(end);
@@ -328,23 +328,17 @@ impl Sending {
             let waits = (Patience::default(), &self.hangup);
             Shipment::open(&self.target.address, &new, self.next_chunk.max(1), waits)
         });
-        match opened {
-            Ok(shipment) => {
-                // It may be another version by now.
-                self.abilities.has_chunks = shipment.session().has_chunks();
-                self.next_chunk = shipment.next_chunk();
-                self.path = shipment.session().path().to_owned();
-                self.link = Link::Up(Box::new(shipment));
-                self.note(
-                    "the relay daemon is there again; what waited is sent into a trace chunk of its own",
-                );
-                true
-            }
-            Err(_) => {
-                self.put_off(wait);
-                false
-            }
-        }
+        let Ok(shipment) = opened else {
+            self.put_off(wait);
+            return false;
+        };
+        // It may be another version by now.
+        self.abilities.has_chunks = shipment.session().has_chunks();
+        self.next_chunk = shipment.next_chunk();
+        shipment.session().path().clone_into(&mut self.path);
+        self.link = Link::Up(Box::new(shipment));
+        self.note("the relay daemon is there again; what waited is sent into a trace chunk of its own");
+        true
     }
 
     fn put_off(&mut self, wait: Duration) {

@@ -29,7 +29,7 @@ const PACKET_MAX: u64 = 1 << 31;
 /// The deepest directory of a trace: `ust/pid/NAME`.
 const DEPTH_MAX: usize = 4;
 /// How long packets are waited for to be stored, from the last one that was sent on.
-const STORED_MAX: Duration = Duration::from_secs(60);
+const STORED_MAX: Duration = Duration::from_mins(1);
 /// How often that is asked.
 const STORED: Duration = Duration::from_millis(10);
 

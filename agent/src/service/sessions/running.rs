@@ -643,7 +643,8 @@ impl Running {
         Some(match self.finisher.next_done()? {
             Done::TraceEnded { error, spool } => (None, Err(kept(&error.to_string(), &spool))),
             done => {
-                if let Done::File(finished) = &done {
+                // Of what is sent, what was dropped is told here only.
+                if let (Done::File(finished), Some(_)) = (&done, &self.relay) {
                     self.listener.has_notes(finished.notes.clone(), Whose::Addition);
                 }
                 (self.in_work.pop_front(), of_done(done))
