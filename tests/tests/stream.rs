@@ -1,5 +1,5 @@
-//! `stream`: events are printed as they come, as `report` prints those of a recording, and none is missing that
-//! is not counted.
+//! `stream`: events are printed as they come, as `report` prints those of a recording, and none is missing
+//! that is not counted.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{

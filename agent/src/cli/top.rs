@@ -114,11 +114,11 @@ const NOR_HERE: [&str; 4] = ["max_loss", "spec", "print_spec", "debug_programs"]
 
 /// Show how often events fire, by event, by process and by CPU
 ///
-/// Counts events in the kernel, without recording them, and shows once in a while how many came: on a terminal
-/// in place, elsewhere as tables one after the other. Without -e and probes it counts what says most of a
-/// machine: switches and wakeups, new processes, system calls, page faults, interrupts, requests of disks and
-/// packets. An event is counted for the process that runs when it fires. Runs COMMAND and goes on until it
-/// exits; without a command, until q or Ctrl-C.
+/// Counts events in the kernel, without recording them, and shows once in a while how many came: on a
+/// terminal in place, elsewhere as tables one after the other. Without -e and probes it counts what says most
+/// of a machine: switches and wakeups, new processes, system calls, page faults, interrupts, requests of
+/// disks and packets. An event is counted for the process that runs when it fires. Runs COMMAND and goes on
+/// until it exits; without a command, until q or Ctrl-C.
 #[derive(Args, Debug)]
 #[command(
     mut_args = adapted,
@@ -348,7 +348,7 @@ pub(super) fn run(args: &TopArgs, matches: &ArgMatches) -> Result<u8, CliError> 
     })
 }
 
-/// Begins to count, and starts the command. On a terminal that is drawn on, it neither reads nor writes there.
+/// Begins to count, and starts the command. On a terminal that is drawn on, it neither reads nor writes.
 fn start_command(
     (args, spec): (&TopArgs, &RecordingSpec),
     (program, inherit): (Option<&Path>, Inherit),

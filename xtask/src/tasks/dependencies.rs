@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{Result, process, workspace};
 
 /// The most packages that Cargo.lock may hold.
-const MOST_PACKAGES: usize = 200;
+const MOST_PACKAGES: usize = 250;
 
 #[derive(Debug)]
 struct Package {
