@@ -34,7 +34,8 @@ fn wait_for_port(process: &mut Running, port: u16) {
     let (end, state) = (format!(":{port:04X}"), "0A");
     wait_for("a listener", || {
         assert!(!process.has_ended(), "the listener has ended");
-        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+        let tables =
+            ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
         let mut lines = tables.iter().flat_map(|table| table.lines());
         let is_it = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -114,7 +115,9 @@ fn is_clean(dir: &Path) {
 fn text(file: &Path) -> Vec<String> {
     let text = trace_cmd::report(file, &[]);
     let lines = text.lines().filter_map(trace_cmd::Line::parse);
-    lines.map(|line| format!("{}-{} [{}] {}: {}", line.comm, line.pid, line.cpu, line.event, line.fields)).collect()
+    lines
+        .map(|line| format!("{}-{} [{}] {}: {}", line.comm, line.pid, line.cpu, line.event, line.fields))
+        .collect()
 }
 
 /// A number as summaries have it.
@@ -146,7 +149,8 @@ fn is_as_a_local_file(dir: &Path, listening: Listening, way: &[&str], times: u64
     let (of_file, of_local) = (text(&file), text(&dir.join("local.dat")));
     assert_eq!(of_file.len() as u64, events);
     for cpu in ["[0]", "[1]"] {
-        let of_cpu = |lines: &[String]| lines.iter().filter(|line| line.contains(cpu)).cloned().collect::<Vec<_>>();
+        let of_cpu =
+            |lines: &[String]| lines.iter().filter(|line| line.contains(cpu)).cloned().collect::<Vec<_>>();
         assert!(of_cpu(&of_file) == of_cpu(&of_local), "{cpu} of {}", file.display());
     }
     run(&mut agent(dir, ["check"]).arg(&file)).expect(0);
@@ -174,7 +178,12 @@ fn stock_trace_cmd_receives_datagrams() {
 
 #[test]
 fn ours_receives_ours() {
-    for (way, bind) in [(&["-t"][..], "127.0.0.1"), (&[], "127.0.0.1"), (&["-t"], "::1"), (&["--compression", "none"], "::1")] {
+    for (way, bind) in [
+        (&["-t"][..], "127.0.0.1"),
+        (&[], "127.0.0.1"),
+        (&["-t"], "::1"),
+        (&["--compression", "none"], "::1"),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let listening = Listening::ours(dir.path(), &["--bind", bind]);
         let at = if bind == "::1" { format!("[::1]:{}", listening.port) } else { listening.at() };
@@ -190,7 +199,8 @@ fn ours_receives_ours() {
 fn version_1_is_spoken_with_who_knows_no_other() {
     for is_stock in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let listening = if is_stock { Listening::stock(dir.path()) } else { Listening::ours(dir.path(), &[]) };
+        let listening =
+            if is_stock { Listening::stock(dir.path()) } else { Listening::ours(dir.path(), &[]) };
         let old = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (at, real) = (format!("127.0.0.1:{}", old.local_addr().unwrap().port()), listening.port);
         let between = std::thread::spawn(move || {
@@ -224,7 +234,8 @@ fn threads_that_come_later_have_names() {
         let dir = tempfile::tempdir().unwrap();
         let late = dir.path().join("latecomer");
         fs::copy("/bin/sleep", &late).unwrap();
-        let listening = if is_stock { Listening::stock(dir.path()) } else { Listening::ours(dir.path(), &[]) };
+        let listening =
+            if is_stock { Listening::stock(dir.path()) } else { Listening::ours(dir.path(), &[]) };
         let args = ["record", "-e", "raw_syscalls:sys_enter", "-F", "-N", &listening.at(), "-t"];
         let mut command = agent(dir.path(), args);
         run(command.arg(&late).arg("0.2").env("TMPDIR", temporary(dir.path()))).expect(0);
@@ -340,7 +351,9 @@ fn what_a_listener_cannot_have_is_refused() {
         let ended = run(agent(dir.path(), ["record", "-e", "sched"]).args(args)).expect(2);
         assert!(ended.err.contains(why), "{args:?}: {}", ended.err);
     }
-    for (args, why) in [(&["-o", "a/b"][..], "no name"), (&["-d", "nowhere"], "nowhere"), (&["-p", "70000"], "65535")] {
+    for (args, why) in
+        [(&["-o", "a/b"][..], "no name"), (&["-d", "nowhere"], "nowhere"), (&["-p", "70000"], "65535")]
+    {
         let args = if args[0] == "-p" { args.to_vec() } else { [&["-p", "0"], args].concat() };
         let ended = run(agent(dir.path(), ["listen"]).args(&args));
         assert!(ended.code() != 0 && ended.err.contains(why), "{args:?}: {}", ended.err);
@@ -365,12 +378,13 @@ fn message(command: u32, fixed: &[u32], body: &[u8]) -> Vec<u8> {
     [header, fixed, body.to_vec()].concat()
 }
 
-const HELLO: &[u8] = b"-1V3\0766679\0\0";
+const HELLO: &[u8] = b"-1V3\x00766679\0\0";
 
 #[test]
 fn recorders_that_make_no_sense_are_sent_away() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = ["--greeting-timeout", "3s", "--idle-timeout", "400ms", "--max-metadata", "100K", "--max-data", "1M"];
+    let limits =
+        ["--greeting-timeout", "3s", "--idle-timeout", "400ms", "--max-metadata", "100K", "--max-data", "1M"];
     let mut listening = Listening::ours(dir.path(), &[&limits[..], &["--max-clients", "3"]].concat());
     let port = listening.port;
     let init = |cpus| message(1, &[cpus, 4096, 1], b"tcp\0");
@@ -383,7 +397,10 @@ fn recorders_that_make_no_sense_are_sent_away() {
         ([HELLO, &init(u32::MAX)].concat(), "CPUs"),
         ([HELLO, &init(1)].concat(), "nothing came for 0.4 s"),
         ([HELLO, &init(1), &message(3, &[], &[7; 8000])[..100]].concat(), "nothing came for 0.4 s"),
-        ([HELLO, &init(1), &message(3, &[], &[7; 8000]).repeat(13)].concat(), "102400 bytes, which is the limit"),
+        (
+            [HELLO, &init(1), &message(3, &[], &[7; 8000]).repeat(13)].concat(),
+            "102400 bytes, which is the limit",
+        ),
     ];
     for (number, (bytes, why)) in cases.iter().enumerate() {
         let answer = say(port, bytes);
@@ -432,8 +449,7 @@ fn a_recording_that_is_damaged_on_its_way_is_kept_as_far_as_it_is_whole() {
     let init = message(1, &[1, 4096, 1], b"tcp\0");
     // A file with data of its own, cut off anywhere, where only what describes data should be.
     for (number, len) in [whole.len() / 3, whole.len() - 1, whole.len()].into_iter().enumerate() {
-        let described: Vec<u8> =
-            whole[..len].chunks(8000).flat_map(|part| message(3, &[], part)).collect();
+        let described: Vec<u8> = whole[..len].chunks(8000).flat_map(|part| message(3, &[], part)).collect();
         let mut control = TcpStream::connect((Ipv4Addr::LOCALHOST, listening.port)).unwrap();
         control.write_all(&[HELLO, &init].concat()).unwrap();
         let mut answer = [0; 8 + 3 + 2 + 16 + 5];
@@ -461,7 +477,11 @@ fn who_listens_to_others_is_warned() {
     for (bind, is_warned) in [("127.0.0.1", false), ("::1", false), ("0.0.0.0", true), ("::", true)] {
         let mut listening = Running::start(&mut agent(dir.path(), ["listen", "-p", "0", "--bind", bind]));
         listening.wait_until_said("listening at", 1);
-        assert_eq!(listening.has_said("warning: whoever reaches this port can write files here"), is_warned, "{bind}");
+        assert_eq!(
+            listening.has_said("warning: whoever reaches this port can write files here"),
+            is_warned,
+            "{bind}"
+        );
         listening.signal(libc::SIGTERM);
         listening.wait().expect(0);
     }

@@ -143,7 +143,9 @@ impl PageFeed {
         if !records.goes_on() {
             // What has no records, or damaged ones.
             let rest = self.follower.take_chunks().into_iter();
-            self.ready.extend(rest.flat_map(|(stream, chunks)| chunks.into_iter().map(move |chunk| (stream, chunk))));
+            self.ready.extend(
+                rest.flat_map(|(stream, chunks)| chunks.into_iter().map(move |chunk| (stream, chunk))),
+            );
         }
     }
 

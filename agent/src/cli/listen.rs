@@ -137,7 +137,10 @@ pub(super) fn run(args: &ListenArgs) -> Result<u8, CliError> {
     }
     if !args.quiet {
         let dir = args.directory.display();
-        tell(&format!("tracer-agent: listening at {}; files go to {dir}; Ctrl-C ends it", named(place, port)));
+        tell(&format!(
+            "tracer-agent: listening at {}; files go to {dir}; Ctrl-C ends it",
+            named(place, port)
+        ));
     }
     let (stop, go_on) = io::pipe().map_err(CliError::system("create a pipe"))?;
     std::thread::spawn(move || until_second_signal(&signals, go_on));
@@ -219,9 +222,8 @@ fn open(args: &ListenArgs, place: Place) -> Result<Listener, CliError> {
         idle: Duration::from_nanos(args.idle_timeout),
     };
     let options = Options { prefix: name.clone(), ports: args.data_ports, limits };
-    Listener::open(place, dir, options).map_err(|error| {
-        CliError::Output(format!("cannot listen at {}: {error}", named(place, args.port)))
-    })
+    Listener::open(place, dir, options)
+        .map_err(|error| CliError::Output(format!("cannot listen at {}: {error}", named(place, args.port))))
 }
 
 /// The first signal that asks for the end closes the pipe; the second one ends the process.

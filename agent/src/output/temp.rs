@@ -75,7 +75,8 @@ impl TempFile {
                 Err(error) => return Err(OutputError::io("create", place.path())(error)),
                 Ok(()) => {
                     self.in_place = true;
-                    let identity = Identity::of_file(file).map_err(OutputError::io("look at", place.path()))?;
+                    let identity =
+                        Identity::of_file(file).map_err(OutputError::io("look at", place.path()))?;
                     if !dir.has(&place.name, identity).map_err(OutputError::io("look at", place.path()))? {
                         return Err(OutputError::Exchanged { path: place.path() });
                     }

@@ -32,9 +32,8 @@ impl Peer {
     /// # Errors
     /// It is none of them.
     pub fn ip(text: &str) -> Result<Self, BadAddress> {
-        let wrong = |what: &str| {
-            BadAddress(format!("{text:?}: {what}; write HOST:PORT, or [ADDRESS]:PORT for IPv6"))
-        };
+        let wrong =
+            |what: &str| BadAddress(format!("{text:?}: {what}; write HOST:PORT, or [ADDRESS]:PORT for IPv6"));
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => rest.split_once("]:").ok_or_else(|| wrong("no port behind ]:"))?,
             None => text.rsplit_once(':').unwrap_or(("localhost", text)),
@@ -54,9 +53,12 @@ impl Peer {
     /// # Errors
     /// It is none.
     pub fn vsock(text: &str) -> Result<Self, BadAddress> {
-        let numbers = text.split_once(':').and_then(|(cid, port)| Some((cid.parse().ok()?, port.parse().ok()?)));
+        let numbers =
+            text.split_once(':').and_then(|(cid, port)| Some((cid.parse().ok()?, port.parse().ok()?)));
         let (cid, port) = numbers.ok_or_else(|| {
-            BadAddress(format!("{text:?}: write CID:PORT, both numbers; the host of a virtual machine is CID 2"))
+            BadAddress(format!(
+                "{text:?}: write CID:PORT, both numbers; the host of a virtual machine is CID 2"
+            ))
         })?;
         Ok(Self::Vsock { cid, port })
     }
@@ -88,8 +90,8 @@ impl FromStr for PortRange {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let range = first.parse().ok().zip(last.parse().ok());
         let range = range.filter(|(first, last)| *first > 0 && first <= last);
-        let (first, last) =
-            range.ok_or_else(|| BadAddress(format!("{text:?} is no range of ports: write it like 1500-1599")))?;
+        let (first, last) = range
+            .ok_or_else(|| BadAddress(format!("{text:?} is no range of ports: write it like 1500-1599")))?;
         Ok(Self { first, last })
     }
 }

@@ -132,7 +132,8 @@ mod tests {
     fn messages_come_in_whatever_pieces() {
         let init = message(Command::TInit, &[[0, 0, 0, 2], [0, 0, 16, 0], [0, 0, 0, 1]].concat(), b"tcp\0");
         assert_eq!(init[..12], [0, 0, 0, 28, 0, 0, 0, 1, 0, 0, 0, 12]);
-        let bytes = [init, message(Command::SendData, &[], b"abc"), message(Command::Close, &[], &[])].concat();
+        let bytes =
+            [init, message(Command::SendData, &[], b"abc"), message(Command::Close, &[], &[])].concat();
         let whole = all(&bytes, bytes.len()).unwrap();
         for step in 1..bytes.len() {
             assert_eq!(all(&bytes, step).unwrap(), whole, "{step}");
@@ -149,7 +150,8 @@ mod tests {
 
     #[test]
     fn impossible_lengths_are_refused_before_anything_is_kept() {
-        for (size, fixed) in [(11_u32, 0_u32), (0, 0), (8193, 0), (u32::MAX, 0), (12, 1), (8192, 8181), (16, u32::MAX)]
+        for (size, fixed) in
+            [(11_u32, 0_u32), (0, 0), (8193, 0), (u32::MAX, 0), (12, 1), (8192, 8181), (16, u32::MAX)]
         {
             let bytes = [size, 3, fixed].map(u32::to_be_bytes).concat();
             assert_eq!(Messages::default().take(&mut &*bytes), Err(Impossible { size }), "{size} {fixed}");

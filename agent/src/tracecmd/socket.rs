@@ -116,7 +116,8 @@ impl Socket {
                 Some(len) => bytes = bytes.get_mut(len..).unwrap_or_default(),
                 None => {
                     let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() || !ready(self.as_fd(), PollFlags::IN, left)? && Instant::now() >= until {
+                    if left.is_zero() || !ready(self.as_fd(), PollFlags::IN, left)? && Instant::now() >= until
+                    {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -150,7 +151,10 @@ fn ready(fd: BorrowedFd<'_>, flags: PollFlags, within: Duration) -> io::Result<b
 
 /// Waits until one of them is ready. Gives how many are.
 pub(super) fn wait(fds: &mut [PollFd<'_>], within: Duration) -> io::Result<usize> {
-    let time = Timespec { tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: within.subsec_nanos().into() };
+    let time = Timespec {
+        tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: within.subsec_nanos().into(),
+    };
     match poll(fds, Some(&time)) {
         Ok(ready) => Ok(ready),
         Err(rustix::io::Errno::INTR) => Ok(0),

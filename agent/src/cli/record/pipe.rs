@@ -204,7 +204,8 @@ impl Meanwhile {
             }),
             Some(Target::Listener(greeted, compression)) => {
                 let feed = PageFeed::begin(follower).map_err(|error| failed(error.into()))?;
-                let sender = Sender::begin(*greeted, feed, compression).map_err(|error| net::failed(&error))?;
+                let sender =
+                    Sender::begin(*greeted, feed, compression).map_err(|error| net::failed(&error))?;
                 Box::new(move || Ok(sender.run(stop.as_fd()).map(drop)?))
             }
         };

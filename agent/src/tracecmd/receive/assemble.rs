@@ -1,8 +1,8 @@
 //! The file, of what describes it and the data.
 //!
 //! Both are put one behind the other, with what leads from the one to the other, into something that reads as
-//! a file does. Of that the trace file is made as `repair` makes one: what others have sent is checked by what
-//! checks damaged files, and what is whole of it is kept.
+//! a file does. Of that the trace file is made as `repair` makes one: what others have sent is checked by
+//! what checks damaged files, and what is whole of it is kept.
 
 use std::{
     ffi::OsString,
@@ -114,7 +114,10 @@ fn clock<S: Source>(reader: &Reader<S>) -> Option<String> {
 /// Sections that are there, and that no option leads to: the recorder has gone before it sent that.
 fn unlisted<S: Source>(reader: &Reader<S>) -> Vec<(SectionId, u64)> {
     let is_listed = |of: SectionId| {
-        reader.options().iter().any(|entry| matches!(entry.value, OptionValue::Section { id, .. } if id == of))
+        reader
+            .options()
+            .iter()
+            .any(|entry| matches!(entry.value, OptionValue::Section { id, .. } if id == of))
     };
     let missing = SectionId::METADATA.into_iter().filter(|id| !is_listed(*id));
     missing
@@ -253,8 +256,10 @@ impl Parts {
     fn read_part(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let after = self.parts.partition_point(|(start, _)| *start <= offset);
         let end = self.parts.get(after).map_or(self.len, |(start, _)| *start);
-        let (start, part) =
-            after.checked_sub(1).and_then(|index| self.parts.get(index)).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (start, part) = after
+            .checked_sub(1)
+            .and_then(|index| self.parts.get(index))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
         let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = left.min(buffer.len());
         let (now, at) = (buffer.get_mut(..len).unwrap_or_default(), offset - start);

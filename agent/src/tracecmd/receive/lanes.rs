@@ -23,8 +23,8 @@ use crate::output::Directory;
 
 /// Bytes that are read at once.
 const STEP: usize = 256 << 10;
-/// What the kernel may keep of datagrams that were not read, of each CPU; most systems allow less to who is not
-/// root.
+/// What the kernel may keep of datagrams that were not read, of each CPU; most systems allow less to who is
+/// not root.
 const BUFFERED: usize = 8 << 20;
 /// Bytes after which it is looked whether the disk has room for more.
 const LOOK: u64 = 4 << 20;
@@ -67,7 +67,10 @@ enum From {
     Door(Door),
     Connection(Socket),
     /// Datagrams, once the first has come only those of its sender.
-    Datagrams { socket: UdpSocket, is_bound: bool },
+    Datagrams {
+        socket: UdpSocket,
+        is_bound: bool,
+    },
     /// Nothing more comes.
     Ended,
 }
@@ -114,7 +117,8 @@ impl Lanes {
         // A datagram that is too long shows.
         let buffer = vec![0; STEP.max(page_size + 1)];
         let dir = dir.clone();
-        let lanes = Self { lanes, remote, page_size, dir, total: 0, limit, look_at: 0, foreign: 0, odd: 0, buffer };
+        let lanes =
+            Self { lanes, remote, page_size, dir, total: 0, limit, look_at: 0, foreign: 0, odd: 0, buffer };
         Ok((lanes, numbers))
     }
 
@@ -185,7 +189,10 @@ impl Lanes {
     pub(super) fn finish(self) -> (Vec<CpuData>, Vec<String>) {
         let mut notes = Vec::new();
         if self.foreign > 0 {
-            notes.push(format!("{} connections or datagrams of other machines were passed over", self.foreign));
+            notes.push(format!(
+                "{} connections or datagrams of other machines were passed over",
+                self.foreign
+            ));
         }
         if self.odd > 0 {
             notes.push(format!("{} datagrams that are no page were passed over", self.odd));
@@ -255,7 +262,9 @@ impl From {
                     Ok(came) => came,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Came::Nothing),
                     // What was answered to a datagram of ours, of which there are none.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(Came::Nothing),
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                        return Ok(Came::Nothing);
+                    }
                     Err(error) => return Err(error),
                 };
                 if !remote.is_with(&Remote::Ip((from.ip().to_canonical(), from.port()).into())) {

@@ -139,7 +139,8 @@ impl Listener {
                     tell(Event::Received(&self.serve((control, remote), stop)));
                     here.fetch_sub(1, Ordering::AcqRel);
                 };
-                if let Err(error) = std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, serve)
+                if let Err(error) =
+                    std::thread::Builder::new().name("client".to_owned()).spawn_scoped(scope, serve)
                 {
                     here.fetch_sub(1, Ordering::AcqRel);
                     tell(Event::Refused(&error));

@@ -25,7 +25,10 @@ pub use self::{
     listener::{Event, Listener, Options, Place},
 };
 use super::PortRange;
-use crate::{output::OutputError, tracedat::{reader::ReadError, rewrite::RewriteError}};
+use crate::{
+    output::OutputError,
+    tracedat::{reader::ReadError, rewrite::RewriteError},
+};
 
 /// What each recorder may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

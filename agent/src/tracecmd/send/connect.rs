@@ -48,7 +48,8 @@ impl Greeted {
     pub fn connect(peer: &Peer, carrier: Carrier) -> Result<Self, SendError> {
         let first = Self::greet(peer, carrier)?;
         let until = Instant::now() + PATIENCE;
-        let asked = first.control.write_all(ASK_V3, PATIENCE).and_then(|()| first.read(KNOWS_V3.len(), until));
+        let asked =
+            first.control.write_all(ASK_V3, PATIENCE).and_then(|()| first.read(KNOWS_V3.len(), until));
         match asked {
             Ok(answer) if answer == KNOWS_V3 => {}
             Ok(answer) => return Err(first.no_listener(&answer)),
@@ -68,7 +69,8 @@ impl Greeted {
         let (control, address) =
             connected.map_err(|source| SendError::Connect { peer: peer.clone(), source })?;
         let greeted = Self { control, address, peer: peer.clone(), carrier, version: Version::V3 };
-        let greeting = greeted.read(GREETING.len(), Instant::now() + PATIENCE).map_err(|error| greeted.broken(error))?;
+        let greeting =
+            greeted.read(GREETING.len(), Instant::now() + PATIENCE).map_err(|error| greeted.broken(error))?;
         if greeting == GREETING { Ok(greeted) } else { Err(greeted.no_listener(&greeting)) }
     }
 
@@ -112,7 +114,7 @@ impl Greeted {
     fn begin_v1(&self, cpus: u32, page_size: u32) -> Result<Vec<u32>, SendError> {
         let mut said = format!("{cpus}\0{page_size}\0");
         said += match self.carrier {
-            Carrier::Tcp => "1\04\0TCP\0",
+            Carrier::Tcp => "1\x004\0TCP\0",
             Carrier::Udp | Carrier::Vsock => "0\0",
         };
         let broken = |error| self.broken(error);

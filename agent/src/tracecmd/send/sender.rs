@@ -38,8 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(10);
 /// How long datagrams may be on their way.
 const FLIGHT: Duration = Duration::from_millis(300);
-/// How long a listener of version 1 has for reading what describes the events: that of trace-cmd takes the end
-/// of a data connection for the end of it (the signal of a process that ends interrupts the reading).
+/// How long a listener of version 1 has for reading what describes the events: that of trace-cmd takes the
+/// end of a data connection for the end of it (the signal of a process that ends interrupts the reading).
 const READING: Duration = Duration::from_secs(1);
 /// The most CPUs whose ports fit in a message.
 const CPUS_MAX: u32 = 1024;
@@ -79,11 +79,7 @@ impl Sender {
     ///
     /// # Errors
     /// The listener has gone, or answers nonsense.
-    pub fn begin(
-        greeted: Greeted,
-        mut feed: PageFeed,
-        compression: Compression,
-    ) -> Result<Self, SendError> {
+    pub fn begin(greeted: Greeted, mut feed: PageFeed, compression: Compression) -> Result<Self, SendError> {
         let cpus = feed.cpu_count();
         if cpus > CPUS_MAX {
             return Err(SendError::Cpus(cpus));
@@ -91,7 +87,8 @@ impl Sender {
         feed.poll()?;
         let early = Early::new(feed.head(), compression, &feed.known().0)?;
         let Connected { control, lanes, version } = greeted.begin(cpus, PAGE_SIZE as u32)?;
-        let description = Description { early, left: FILLER, next: Instant::now() + PULSE, is_complete: false };
+        let description =
+            Description { early, left: FILLER, next: Instant::now() + PULSE, is_complete: false };
         let mut sender = Self { control, lanes, version, feed, description, incoming: Messages::default() };
         if version == Version::V3 {
             let bytes = std::mem::take(&mut sender.description.early.bytes);
