@@ -148,15 +148,12 @@ fn put_section(
     compression: Compression,
     body: &[u8],
 ) -> Result<(), SendError> {
-    match compression.block(ENDIAN, body)? {
-        Some(block) => {
-            put_header(bytes, id, SECTION_COMPRESSED, block.len());
-            bytes.extend(block);
-        }
-        None => {
-            put_header(bytes, id, 0, body.len());
-            bytes.extend(body);
-        }
+    if let Some(block) = compression.block(ENDIAN, body)? {
+        put_header(bytes, id, SECTION_COMPRESSED, block.len());
+        bytes.extend(block);
+    } else {
+        put_header(bytes, id, 0, body.len());
+        bytes.extend(body);
     }
     Ok(())
 }
@@ -220,7 +217,9 @@ mod tests {
         writer.section(Section::event_formats(ENDIAN, &systems).unwrap()).unwrap();
         writer.section(Section::kallsyms(ENDIAN, b"ff00 t here\n").unwrap()).unwrap();
         writer.section(Section::cmdlines(ENDIAN, names)).unwrap();
-        facts.iter().for_each(|fact| writer.option(fact).unwrap());
+        for fact in facts {
+            writer.option(fact).unwrap();
+        }
         Reader::open(writer.finish().unwrap().into_inner()).unwrap()
     }
 

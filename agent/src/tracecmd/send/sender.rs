@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often a byte of the filler goes. A listener waits for five seconds.
 const PULSE: Duration = Duration::from_secs(2);
 /// How long nothing may go before the end is given up, and before a message is.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How long a listener that has everything is waited for.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// How long datagrams may be on their way.
