@@ -153,7 +153,7 @@ fn is_as_a_local_file(dir: &Path, listening: Listening, way: &[&str], times: u64
             |lines: &[String]| lines.iter().filter(|line| line.contains(cpu)).cloned().collect::<Vec<_>>();
         assert!(of_cpu(&of_file) == of_cpu(&of_local), "{cpu} of {}", file.display());
     }
-    run(&mut agent(dir, ["check"]).arg(&file)).expect(0);
+    run(agent(dir, ["check"]).arg(&file)).expect(0);
     file
 }
 
@@ -189,7 +189,10 @@ fn ours_receives_ours() {
         let at = if bind == "::1" { format!("[::1]:{}", listening.port) } else { listening.at() };
         let file = is_as_a_local_file(dir.path(), listening, &[&["-N", &at], way].concat(), 2000);
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        assert!(name.starts_with(&format!("trace.{bind}:")) && name.ends_with(".dat"), "{name}");
+        assert!(
+            name.starts_with(&format!("trace.{bind}:")) && file.extension().is_some_and(|end| end == "dat"),
+            "{name}"
+        );
         assert_eq!((Ledger::of(&file).events("recorded"), Ledger::of(&file).lost()), (16_010, 0));
     }
 }
@@ -263,7 +266,7 @@ fn a_listener_that_is_slow_costs_nothing() {
     assert!(ended.err.contains("800 000 events"), "{}", ended.err);
     let (file, _) = listening.end();
     assert_eq!((Ledger::of(&file).events("recorded"), Ledger::of(&file).lost()), (800_000, 0));
-    assert!(run(&mut agent(dir.path(), ["check"]).arg(&file)).expect(0).out.contains("800 000 events"));
+    assert!(run(agent(dir.path(), ["check"]).arg(&file)).expect(0).out.contains("800 000 events"));
     is_clean(dir.path());
 }
 
@@ -284,7 +287,7 @@ fn what_had_come_of_a_killed_recorder_is_kept() {
     let lines = text(&file);
     assert_eq!(lines.len(), 5000);
     assert!(lines.iter().all(|line| line.starts_with("gone-")), "{:?}", lines.first());
-    run(&mut agent(dir.path(), ["check"]).arg(&file)).expect(0);
+    run(agent(dir.path(), ["check"]).arg(&file)).expect(0);
 }
 
 #[test]
@@ -378,7 +381,7 @@ fn message(command: u32, fixed: &[u32], body: &[u8]) -> Vec<u8> {
     [header, fixed, body.to_vec()].concat()
 }
 
-const HELLO: &[u8] = b"-1V3\0766679\0\0";
+const HELLO: &[u8] = b"-1V3\x00766679\0\0";
 
 #[test]
 fn recorders_that_make_no_sense_are_sent_away() {
@@ -465,7 +468,7 @@ fn a_recording_that_is_damaged_on_its_way_is_kept_as_far_as_it_is_whole() {
     // What is there can be read.
     for name in files(&listening.dir) {
         let file = listening.dir.join(name);
-        run(&mut agent(dir.path(), ["check"]).arg(&file)).expect(0);
+        run(agent(dir.path(), ["check"]).arg(&file)).expect(0);
     }
     assert!(!files(&listening.dir).is_empty());
     assert!(!listening.process.has_ended());

@@ -15,7 +15,7 @@
 //! | listener | `OK` |
 //! | recorder | `TINIT`: number of CPUs, bytes of a page, how data come |
 //! | listener | `RINIT`: a port for each CPU |
-//! | recorder | `SEND_DATA`: a piece of the trace file without data, and more of them, each within five seconds |
+//! | recorder | `SEND_DATA`: a piece of the trace file without data, the next one within five seconds |
 //! | recorder | `FIN_DATA`: that was all of it |
 //! | recorder | `CLOSE`: all data were sent |
 //!

@@ -18,7 +18,7 @@ use super::Peer;
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(30);
 /// How long nothing comes before it is asked whether the other machine is still there.
-const ASK_AFTER: Duration = Duration::from_secs(60);
+const ASK_AFTER: Duration = Duration::from_mins(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 

@@ -1,8 +1,8 @@
 //! The file, of what describes it and the data.
 //!
 //! Both are put one behind the other, with what leads from the one to the other, into something that reads as
-//! a file does. Of that the trace file is made as `repair` makes one: what others have sent is checked by what
-//! checks damaged files, and what is whole of it is kept.
+//! a file does. Of that the trace file is made as `repair` makes one: what others have sent is checked by
+//! what checks damaged files, and what is whole of it is kept.
 
 use std::{
     ffi::OsString,
@@ -223,7 +223,7 @@ fn last_link(file: &fs::File, endian: Endian, (header_at, len): (u64, u64)) -> O
 /// Pieces one behind the other, as one source.
 #[derive(Debug, Default)]
 struct Parts {
-    parts: Vec<(u64, Part)>,
+    pieces: Vec<(u64, Part)>,
     len: u64,
     /// A number that is different from that in its piece.
     patch: Option<(u64, [u8; 8])>,
@@ -237,7 +237,7 @@ enum Part {
 
 impl Parts {
     fn add_file(&mut self, file: &fs::File, len: u64) -> Result<(), NoFile> {
-        self.parts.push((self.len, Part::File(file.try_clone().map_err(NoFile::Store)?)));
+        self.pieces.push((self.len, Part::File(file.try_clone().map_err(NoFile::Store)?)));
         self.len += len;
         Ok(())
     }
@@ -248,17 +248,17 @@ impl Parts {
 
     fn add_bytes(&mut self, bytes: Vec<u8>) {
         let len = bytes.len() as u64;
-        self.parts.push((self.len, Part::Bytes(bytes)));
+        self.pieces.push((self.len, Part::Bytes(bytes)));
         self.len += len;
     }
 
     /// Reads from one piece as much as it has. Gives how much that was.
     fn read_part(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let after = self.parts.partition_point(|(start, _)| *start <= offset);
-        let end = self.parts.get(after).map_or(self.len, |(start, _)| *start);
+        let after = self.pieces.partition_point(|(start, _)| *start <= offset);
+        let end = self.pieces.get(after).map_or(self.len, |(start, _)| *start);
         let (start, part) = after
             .checked_sub(1)
-            .and_then(|index| self.parts.get(index))
+            .and_then(|index| self.pieces.get(index))
             .ok_or(io::ErrorKind::UnexpectedEof)?;
         let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = left.min(buffer.len());

@@ -154,10 +154,12 @@ impl Client<'_> {
     /// Stores what is still on its way; what is there only if it `is_stopped`.
     fn drain(&self, session: &mut Session, is_stopped: bool) -> Result<(), ReceiveError> {
         let Some(lanes) = &mut session.lanes else { return Ok(()) };
-        let patience = match lanes.are_datagrams() {
-            _ if is_stopped => Duration::ZERO,
-            true => FLIGHT,
-            false => GRACE,
+        let patience = if is_stopped {
+            Duration::ZERO
+        } else if lanes.are_datagrams() {
+            FLIGHT
+        } else {
+            GRACE
         };
         let mut until = Instant::now() + patience;
         while !lanes.have_ended() {

@@ -253,7 +253,7 @@ impl Dialogue {
             State::Version if word.starts_with("-1V") => {
                 self.questions += 1;
                 if self.questions == QUESTIONS_MAX {
-                    return Err(DialogueError::Version(word[2..].to_owned()));
+                    return Err(DialogueError::Version(word.trim_start_matches("-1").to_owned()));
                 }
                 Ok(Some(Said::Answer(KNOWS_V3.to_vec())))
             }
@@ -325,13 +325,13 @@ impl Dialogue {
         Ok(Said::Begin { cpus, page_size, carrier })
     }
 
-    fn message(&mut self, message: Message) -> Result<Option<Said>, DialogueError> {
-        match (&self.state, message.command) {
-            (State::Init, Some(Command::TInit)) => self.init(&message).map(Some),
+    fn message(&mut self, came: Message) -> Result<Option<Said>, DialogueError> {
+        match (&self.state, came.command) {
+            (State::Init, Some(Command::TInit)) => self.init(&came).map(Some),
             (State::Init, _) => Err(DialogueError::NotDue("before it said what comes")),
             // There is nothing in it.
-            (State::Metadata, Some(Command::SendData)) if message.body.is_empty() => Ok(None),
-            (State::Metadata, Some(Command::SendData)) => self.metadata(message.body).map(Some),
+            (State::Metadata, Some(Command::SendData)) if came.body.is_empty() => Ok(None),
+            (State::Metadata, Some(Command::SendData)) => self.metadata(came.body).map(Some),
             (State::Metadata, Some(Command::FinData)) => {
                 self.state = State::Closing;
                 Ok(Some(Said::MetadataEnd))
@@ -345,7 +345,7 @@ impl Dialogue {
             }
             // It may not know better.
             (_, Some(Command::NotSupported)) => Ok(None),
-            (_, _) => Ok(Some(Said::Answer(super::super::message::message(Command::NotSupported, &[], &[])))),
+            (_, _) => Ok(Some(Said::Answer(message(Command::NotSupported, &[], &[])))),
         }
     }
 
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn version_1_in_whatever_pieces() {
-        let bytes = b"3\08192\01\04\0TCP\0a file";
+        let bytes = b"3\08192\x001\x004\0TCP\0a file";
         let expected = [
             Said::Begin { cpus: 3, page_size: 8192, carrier: Carrier::Tcp },
             Said::Answer(b"1500,1501,1502\0".to_vec()),
@@ -474,7 +474,7 @@ mod tests {
         for step in 1..=bytes.len() {
             assert_eq!(said(bytes, step), (expected.to_vec(), Ok(())), "{step}");
         }
-        let (datagrams, _) = said(b"1\04096\00\0", 1);
+        let (datagrams, _) = said(b"1\x004096\x000\0", 1);
         assert_eq!(datagrams[0], Said::Begin { cpus: 1, page_size: 4096, carrier: Carrier::Udp });
     }
 
@@ -496,11 +496,11 @@ mod tests {
             (vec![b'9'; 1000], "no recorder"),
             (b"0\0".to_vec(), "\"0\" CPUs"),
             (b"100000\0".to_vec(), "\"100000\" CPUs"),
-            (b"1\0100\0".to_vec(), "\"100\" bytes"),
-            (b"1\04096\0999999\0".to_vec(), "not known"),
-            (b"1\04096\01\0-4\0".to_vec(), "not known"),
-            (b"1\04096\01\04\0UDP\0".to_vec(), "not known"),
-            (b"1\065536\00\0".to_vec(), "\"65536\" bytes"),
+            (b"1\x00100\0".to_vec(), "\"100\" bytes"),
+            (b"1\x004096\0999999\0".to_vec(), "not known"),
+            (b"1\x004096\x001\0-4\0".to_vec(), "not known"),
+            (b"1\x004096\x001\x004\0UDP\0".to_vec(), "not known"),
+            (b"1\x0065536\x000\0".to_vec(), "\"65536\" bytes"),
             (b"-1V3\0abcdefgh".to_vec(), "no recorder"),
             (v3(&[&close]), "before it said what comes"),
             (v3(&[&init(0, 4096, 0, b"")]), "\"0\" CPUs"),

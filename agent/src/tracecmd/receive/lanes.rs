@@ -23,8 +23,8 @@ use crate::output::Directory;
 
 /// Bytes that are read at once.
 const STEP: usize = 256 << 10;
-/// What the kernel may keep of datagrams that were not read, of each CPU; most systems allow less to who is not
-/// root.
+/// What the kernel may keep of datagrams that were not read, of each CPU; most systems allow less to who is
+/// not root.
 const BUFFERED: usize = 8 << 20;
 /// Bytes after which it is looked whether the disk has room for more.
 const LOOK: u64 = 4 << 20;
@@ -36,7 +36,7 @@ const TURNS: usize = 8;
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    cpus: Vec<Lane>,
     remote: Remote,
     page_size: usize,
     /// Where files are.
@@ -117,14 +117,24 @@ impl Lanes {
         // A datagram that is too long shows.
         let buffer = vec![0; STEP.max(page_size + 1)];
         let dir = dir.clone();
-        let lanes =
-            Self { lanes, remote, page_size, dir, total: 0, limit, look_at: 0, foreign: 0, odd: 0, buffer };
+        let lanes = Self {
+            cpus: lanes,
+            remote,
+            page_size,
+            dir,
+            total: 0,
+            limit,
+            look_at: 0,
+            foreign: 0,
+            odd: 0,
+            buffer,
+        };
         Ok((lanes, numbers))
     }
 
     /// What to wait for.
     pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let fds = self.lanes.iter().filter_map(|lane| match &lane.source {
+        let fds = self.cpus.iter().filter_map(|lane| match &lane.source {
             From::Door(door) => Some(door.as_fd()),
             From::Connection(socket) => Some(socket.as_fd()),
             From::Datagrams { socket, .. } => Some(socket.as_fd()),
@@ -135,20 +145,20 @@ impl Lanes {
 
     /// Whether nothing more can come. Of datagrams nobody knows.
     pub(super) fn have_ended(&self) -> bool {
-        self.lanes.iter().all(|lane| matches!(lane.source, From::Ended))
+        self.cpus.iter().all(|lane| matches!(lane.source, From::Ended))
     }
 
     /// Whether pages are datagrams.
     pub(super) fn are_datagrams(&self) -> bool {
-        self.lanes.iter().any(|lane| matches!(lane.source, From::Datagrams { .. }))
+        self.cpus.iter().any(|lane| matches!(lane.source, From::Datagrams { .. }))
     }
 
     /// Stores what is there. Gives whether there was something.
     pub(super) fn read(&mut self) -> Result<bool, ReceiveError> {
         let before = (self.total, self.foreign, self.odd);
-        let Self { lanes, remote, page_size, dir, total, limit, look_at, foreign, odd, buffer } = self;
+        let Self { cpus, remote, page_size, dir, total, limit, look_at, foreign, odd, buffer } = self;
         let mut has_come = false;
-        for lane in lanes {
+        for lane in cpus {
             for _ in 0..TURNS {
                 let len = match lane.source.read(buffer, (remote, *page_size), (&mut *foreign, &mut *odd)) {
                     Ok(Came::Bytes(len)) => len,
@@ -197,7 +207,7 @@ impl Lanes {
         if self.odd > 0 {
             notes.push(format!("{} datagrams that are no page were passed over", self.odd));
         }
-        let lanes = self.lanes.into_iter().zip(0..);
+        let lanes = self.cpus.into_iter().zip(0..);
         let data = lanes.filter_map(|(lane, cpu)| Some(CpuData { cpu, file: lane.file?, len: lane.len }));
         (data.collect(), notes)
     }

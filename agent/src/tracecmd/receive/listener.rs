@@ -26,7 +26,7 @@ use crate::output::Directory;
 /// How long a listener without descriptors for one more recorder waits.
 const BREATH: Duration = Duration::from_millis(200);
 /// How long it may wait for a recorder: for ever, in pieces that a clock can count.
-const LONG: Duration = Duration::from_secs(3600);
+const LONG: Duration = Duration::from_hours(1);
 
 /// Where to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

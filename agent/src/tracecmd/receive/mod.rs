@@ -51,8 +51,8 @@ impl Default for Limits {
             clients: 16,
             data: 16 << 30,
             metadata: 64 << 20,
-            greeting: Duration::from_secs(60),
-            idle: Duration::from_secs(24 * 60 * 60),
+            greeting: Duration::from_mins(1),
+            idle: Duration::from_hours(24),
         }
     }
 }

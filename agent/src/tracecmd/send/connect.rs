@@ -114,7 +114,7 @@ impl Greeted {
     fn begin_v1(&self, cpus: u32, page_size: u32) -> Result<Vec<u32>, SendError> {
         let mut said = format!("{cpus}\0{page_size}\0");
         said += match self.carrier {
-            Carrier::Tcp => "1\04\0TCP\0",
+            Carrier::Tcp => "1\x004\0TCP\0",
             Carrier::Udp | Carrier::Vsock => "0\0",
         };
         let broken = |error| self.broken(error);

@@ -50,7 +50,7 @@ fn patiently<T>(connect: impl Fn() -> io::Result<T>) -> io::Result<T> {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    cpus: Vec<Lane>,
     is_datagrams: bool,
     sent: u64,
     /// Datagrams since the last pause.
@@ -97,7 +97,7 @@ impl Lanes {
             Ok(Lane { socket, waiting: VecDeque::new(), has_ended: false })
         };
         let lanes = ports.iter().map(open).collect::<Result<_, SendError>>()?;
-        Ok(Self { lanes, is_datagrams: carrier == Carrier::Udp, sent: 0, burst: 0 })
+        Ok(Self { cpus: lanes, is_datagrams: carrier == Carrier::Udp, sent: 0, burst: 0 })
     }
 
     /// Bytes that were sent.
@@ -107,31 +107,31 @@ impl Lanes {
 
     /// Adds pages of a CPU. Of CPUs that nobody knew of at the beginning there is no connection: `false`.
     pub(super) fn add(&mut self, cpu: u32, pages: &[u8]) -> bool {
-        let lane = self.lanes.get_mut(cpu as usize);
+        let lane = self.cpus.get_mut(cpu as usize);
         lane.map(|lane| lane.waiting.extend(pages)).is_some()
     }
 
     /// Whether one of them has as much as it should.
     pub(super) fn is_full(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.waiting.len() >= WAITING_MAX)
+        self.cpus.iter().any(|lane| lane.waiting.len() >= WAITING_MAX)
     }
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.waiting.is_empty())
+        self.cpus.iter().all(|lane| lane.waiting.is_empty())
     }
 
     /// What to wait for.
     pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let waiting = self.lanes.iter().filter(|lane| !lane.waiting.is_empty());
+        let waiting = self.cpus.iter().filter(|lane| !lane.waiting.is_empty());
         waiting.map(|lane| PollFd::from_borrowed_fd(lane.socket.as_fd(), PollFlags::OUT))
     }
 
     /// Sends what goes now. Gives how many bytes did.
     pub(super) fn send(&mut self) -> io::Result<u64> {
         let before = self.sent;
-        let Self { lanes, is_datagrams, sent, burst } = self;
-        for lane in lanes {
+        let Self { cpus, is_datagrams, sent, burst } = self;
+        for lane in cpus {
             while !lane.waiting.is_empty() {
                 let (front, _) = lane.waiting.as_slices();
                 // A page that goes around the end of the memory is moved together.
@@ -162,19 +162,19 @@ impl Lanes {
         if self.is_datagrams {
             return Ok(());
         }
-        for lane in &self.lanes {
+        for lane in &self.cpus {
             lane.socket.end_writing()?;
         }
         let mut until = Instant::now() + patience;
         loop {
-            for lane in self.lanes.iter_mut().filter(|lane| !lane.has_ended) {
+            for lane in self.cpus.iter_mut().filter(|lane| !lane.has_ended) {
                 // It has nothing to say, and closes the connection when it has read the end of it.
                 if lane.socket.read(&mut [0; 64])? == Some(0) {
                     lane.has_ended = true;
                     until = Instant::now() + patience;
                 }
             }
-            let open = self.lanes.iter().filter(|lane| !lane.has_ended);
+            let open = self.cpus.iter().filter(|lane| !lane.has_ended);
             let mut fds: Vec<_> =
                 open.map(|lane| PollFd::from_borrowed_fd(lane.socket.as_fd(), PollFlags::IN)).collect();
             if fds.is_empty() {

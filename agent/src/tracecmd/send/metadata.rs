@@ -14,8 +14,8 @@
 //! sections                  names, symbols
 //! ```
 //!
-//! The filler is a section of descriptions, which nothing points at. When it is used up, what is known by then
-//! is the end.
+//! The filler is a section of descriptions, which nothing points at. When it is used up, what is known by
+//! then is the end.
 
 use super::SendError;
 use crate::tracedat::{
@@ -66,7 +66,7 @@ impl Early {
             put_section(&mut bytes, section.id, compression, &head.section_bytes(section)?)?;
         }
         // Nothing points at them, as they are repeated: they are for who mends what was cut off.
-        put_section(&mut bytes, SectionId::CMDLINES, compression, &names_body(names)?)?;
+        put_section(&mut bytes, SectionId::CMDLINES, compression, &names_body(names))?;
         let is_early = |fact: &&FileOption| {
             !matches!(fact.id(), OptionId::CPUSTAT | OptionId::LEDGER | OptionId::CPUCOUNT)
         };
@@ -87,7 +87,7 @@ impl Early {
     /// What goes behind the filler, without a finished file: names and symbols as they are known.
     pub(super) fn end(&self, names: &Cmdlines, symbols: &[u8]) -> Result<Vec<u8>, SendError> {
         let text = ENDIAN.u32(symbols.len() as u32);
-        self.tail(Options::default(), &[&text, symbols].concat(), &names_body(names)?)
+        self.tail(Options::default(), &[&text, symbols].concat(), &names_body(names))
     }
 
     /// What goes behind the filler, of the finished file.
@@ -133,8 +133,8 @@ pub(super) fn version6<S: Source>(finished: &Reader<S>) -> Result<Vec<u8>, SendE
     Ok(bytes)
 }
 
-fn names_body(names: &Cmdlines) -> Result<Vec<u8>, SendError> {
-    Ok(Section::cmdlines(ENDIAN, names).into_body())
+fn names_body(names: &Cmdlines) -> Vec<u8> {
+    Section::cmdlines(ENDIAN, names).into_body()
 }
 
 fn put_header(bytes: &mut Vec<u8>, id: SectionId, flags: u16, size: usize) {
@@ -148,15 +148,12 @@ fn put_section(
     compression: Compression,
     body: &[u8],
 ) -> Result<(), SendError> {
-    match compression.block(ENDIAN, body)? {
-        Some(block) => {
-            put_header(bytes, id, SECTION_COMPRESSED, block.len());
-            bytes.extend(block);
-        }
-        None => {
-            put_header(bytes, id, 0, body.len());
-            bytes.extend(body);
-        }
+    if let Some(block) = compression.block(ENDIAN, body)? {
+        put_header(bytes, id, SECTION_COMPRESSED, block.len());
+        bytes.extend(block);
+    } else {
+        put_header(bytes, id, 0, body.len());
+        bytes.extend(body);
     }
     Ok(())
 }
@@ -220,7 +217,9 @@ mod tests {
         writer.section(Section::event_formats(ENDIAN, &systems).unwrap()).unwrap();
         writer.section(Section::kallsyms(ENDIAN, b"ff00 t here\n").unwrap()).unwrap();
         writer.section(Section::cmdlines(ENDIAN, names)).unwrap();
-        facts.iter().for_each(|fact| writer.option(fact).unwrap());
+        for fact in facts {
+            writer.option(fact).unwrap();
+        }
         Reader::open(writer.finish().unwrap().into_inner()).unwrap()
     }
 

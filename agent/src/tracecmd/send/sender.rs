@@ -33,13 +33,13 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often a byte of the filler goes. A listener waits for five seconds.
 const PULSE: Duration = Duration::from_secs(2);
 /// How long nothing may go before the end is given up, and before a message is.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How long a listener that has everything is waited for.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// How long datagrams may be on their way.
 const FLIGHT: Duration = Duration::from_millis(300);
-/// How long a listener of version 1 has for reading what describes the events: that of trace-cmd takes the end
-/// of a data connection for the end of it (the signal of a process that ends interrupts the reading).
+/// How long a listener of version 1 has for reading what describes the events: that of trace-cmd takes the
+/// end of a data connection for the end of it (the signal of a process that ends interrupts the reading).
 const READING: Duration = Duration::from_secs(1);
 /// The most CPUs whose ports fit in a message.
 const CPUS_MAX: u32 = 1024;
