@@ -26,7 +26,8 @@ fn viewers_read_there_what_is_recorded() {
     let mode = json!({"mode": {"live": {"url": relayd.url(), "timer_us": 100_000}}});
     begin(&daemon, &mode, &caller);
     let sessions = format!("net://localhost:{}", relayd.live_port());
-    let listed = || run(&mut program("/".as_ref(), "babeltrace2", ["--input-format=lttng-live", &sessions])).out;
+    let listed =
+        || run(&mut program("/".as_ref(), "babeltrace2", ["--input-format=lttng-live", &sessions])).out;
     let session = wait_for("the session", || {
         let list = listed();
         let url = list.split_whitespace().find(|word| word.starts_with("net://"))?;

@@ -104,7 +104,7 @@ const TEST_PROGRAMS: [(&str, &str); 28] = [
 ];
 
 /// The same of a benchmark.
-const BENCH_PROGRAMS: [(&str, &str); 7] = [
+const BENCH_PROGRAMS: [(&str, &str); 8] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/perf", "linux-perf"),
     ("/usr/bin/bpftrace", "bpftrace"),
@@ -112,6 +112,7 @@ const BENCH_PROGRAMS: [(&str, &str); 7] = [
     ("/usr/bin/babeltrace", "babeltrace"),
     ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
     ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
+    ("/usr/bin/lttng-relayd", "lttng-tools"),
 ];
 
 /// LTTng's analyses as PyPI has them.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::load::{self, LoadReport, Workload};
-use super::{LOAD_TASK, number, run_untraced};
+use super::{LOAD_TASK, median, number, run_untraced};
 use crate::tasks::build;
 use crate::tasks::setup::{Purpose, setup};
 use crate::{Result, process};
@@ -175,11 +175,6 @@ fn table(answers: &[(&Question, Vec<Added>)]) -> String {
         text += &format!("| {} | {:.0} | {:.0} | {:.0} | {ratio:.2} |\n", question.name, of(0), of(1), of(2));
     }
     text
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! | [`recorder`] | the recorders |
 //! | [`read`] | reading a recording |
 //! | [`maps`] | counting instead of recording |
+//! | [`stream`] | sending to a relay daemon instead of storing |
+//! | [`live`] | reading what is being recorded |
 //! | [`filters`] | what filters cost in the kernel |
 //! | [`export`] | writing a recording in the layouts of other tracers |
 //! | [`views`] | answering questions about a recording |
@@ -20,12 +22,14 @@
 mod chart;
 mod export;
 mod filters;
+mod live;
 mod load;
 mod maps;
 mod probe;
 mod read;
 mod recorder;
 mod report;
+mod stream;
 mod sys;
 mod views;
 
@@ -44,7 +48,7 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps [--rounds N] [--quick] [--agent FILE] | filters | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | filters | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
@@ -54,6 +58,8 @@ pub(super) const TASK: Task = Task {
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format. `bench views` compares each analysis with those of perf and LTTng.\n\
             `bench maps` compares counting in maps with bpftrace's maps.\n\
+            `bench stream` compares sending a session to a relay daemon with storing it. `bench live` tells how\n\
+            late babeltrace2 prints what it reads while it is recorded.\n\
             `bench filters` measures predicates of filters in the kernel.\n\
             `bench instructions` counts the instructions that system calls, kprobes and uprobes take more when they are recorded,\n\
             in guests with Debian's kernels: figures that do not depend on what else the machine does.\n\
@@ -139,6 +145,12 @@ fn run(args: &[String]) -> Result {
     }
     if let Some(args) = args.strip_prefix(&["maps".to_owned()]) {
         return maps::run(args);
+    }
+    if let Some(args) = args.strip_prefix(&["stream".to_owned()]) {
+        return stream::run(args);
+    }
+    if let Some(args) = args.strip_prefix(&["live".to_owned()]) {
+        return live::run(args);
     }
     if args == ["filters"] {
         return filters::run();
@@ -307,6 +319,12 @@ fn round(workload: &Workload, iterations: u64, recorders: &[Recorder], dir: &Pat
         runs.push(run);
     }
     Ok(Round { untraced, runs })
+}
+
+/// The one in the middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn run_untraced(load: &mut Command, report: &Path) -> Result<LoadReport> {
