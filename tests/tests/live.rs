@@ -221,7 +221,7 @@ fn hostile_clients_change_nothing() {
     let (_silent, mut half) = (connect(), connect());
     half.write_all(&[0, 0, 0]).unwrap();
     let huge = [0xff; 16];
-    for bytes in [&b"GET / HTTP/1.0\r\n\r\n"[..], &huge, &[b'x'; 1 << 16]] {
+    for bytes in [&b"GET / HTTP/1.0\r\n\r\n"[..], &huge, &vec![b'x'; 1 << 16]] {
         let mut stream = connect();
         // It may be closed by then.
         let _ = stream.write_all(bytes);

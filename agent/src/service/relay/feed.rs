@@ -210,8 +210,8 @@ impl Feed {
                         plan.files.push((key, name, stream.limits, file.clone()));
                     }
                     let cursor = self.cursors.get(&key).filter(|cursor| cursor.stored >= stream.packets);
-                    // babeltrace2 warns of beacons of several streams that are of one time, as it can tell them
-                    // by nothing else: each is a few nanoseconds earlier.
+                    // babeltrace2 warns of beacons of several streams that are of one time, as it can tell
+                    // them by nothing else: each is a few nanoseconds earlier.
                     let until = stream.silent_until.saturating_sub(*stream_number);
                     if cursor.is_some_and(|cursor| cursor.silent_until < until) {
                         plan.silent.push((key, stream.class.into(), until));
