@@ -155,10 +155,11 @@ pub struct PrintArgs {
 
 /// The options of `record`, as they are here.
 fn adapted(arg: Arg) -> Arg {
-    if NOT_HERE.contains(&arg.get_id().as_str()) {
-        return arg.hide(true);
-    }
-    match arg.get_id().as_str() {
+    let id = arg.get_id().as_str().to_owned();
+    match id.as_str() {
+        // Its letter is another one's here.
+        "tcp" => arg.hide(true).short(None),
+        id if NOT_HERE.contains(&id) => arg.hide(true),
         "quiet" => arg.help("Print neither messages nor summary"),
         "json" => {
             arg.help("Print JSON: one object a line, as docs/report.md describes it").help_heading(PRINT)

@@ -246,7 +246,8 @@ impl LiveTrace {
         followed.write(writer, &mut |writer, known_until| {
             if every.is_some_and(|every| flushed.elapsed() >= every) {
                 *flushed = Instant::now();
-                if output.options.live {
+                // At the end everything is known; the last packets say how long that was.
+                if output.options.live && patience != Patience::Over {
                     writer.tell_silence(known_until)?;
                 } else {
                     writer.flush()?;

@@ -18,7 +18,7 @@ use crate::{
 pub struct NetArgs {
     /// Send the recording to `trace-cmd listen` or `tracer-agent listen` on another machine, which writes the
     /// file. The way there is neither encrypted nor protected by a password; pages go as datagrams, which may
-    /// be lost, unless -t is given. [ADDRESS]:PORT for IPv6
+    /// be lost, unless -t is given. Addresses of IPv6 have brackets
     #[arg(
         short = 'N',
         long = "network",
