@@ -201,6 +201,10 @@ impl Part {
     ) {
         let Self { consumer, traces, streams, known, .. } = self;
         consumer.publication().read(|state| {
+            if state.is_partial {
+                // A viewer takes nothing of earlier than what it has.
+                return;
+            }
             for (&number, trace) in &state.traces {
                 let path = format!("{}/{}/{}", offered.host, offered.name, trace.path);
                 for (&stream, of) in &trace.streams {
@@ -244,6 +248,9 @@ impl Part {
 
     /// Whether there are streams that the viewer does not know.
     fn has_new_streams(&self, state: &Published) -> bool {
+        if state.is_partial {
+            return false;
+        }
         let newest = self.known.last().copied().unwrap_or(0);
         // Their numbers only grow; of more than one answer tells of, some are older.
         state.traces.values().any(|trace| trace.streams.last_key_value().is_some_and(|(of, _)| *of > newest))

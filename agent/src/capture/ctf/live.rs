@@ -232,6 +232,10 @@ impl LiveTrace {
                 writer.next_chunk(place, (head, manifest))?;
                 *open = Some(chunk);
             } else {
+                if self.output.options.live {
+                    // The state comes first, and the streams when all of them are known.
+                    publication.begin_partial();
+                }
                 let shapes = self.output.options.shapes.clone();
                 let writer = Parts::create(&self.output, shapes, (head, manifest), place)?;
                 self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
@@ -247,8 +251,9 @@ impl LiveTrace {
             if every.is_some_and(|every| flushed.elapsed() >= every) {
                 *flushed = Instant::now();
                 // At the end everything is known; the last packets say how long that was.
-                if output.options.live && patience != Patience::Over {
+                if output.options.live && patience != Patience::Over && known_until != 0 {
                     writer.tell_silence(known_until)?;
+                    output.publication.complete();
                 } else {
                     writer.flush()?;
                 }

@@ -43,6 +43,9 @@ pub struct State {
     pub chunks: VecDeque<Chunk>,
     /// Nothing more comes.
     pub is_ended: bool,
+    /// Streams are still missing that begin as early as those that are there: who reads all of them in the
+    /// order of time has to wait.
+    pub is_partial: bool,
     consumers: BTreeMap<u64, Position>,
     next_number: u64,
     /// Bytes of all packets.
@@ -353,6 +356,18 @@ impl Publication {
         state.consumers.values().any(|position| position.bound.is_some_and(|bound| waits(position) > bound))
     }
 
+    /// There will be more streams, which begin as early as the first ones.
+    pub fn begin_partial(&self) {
+        self.change(|state| state.is_partial = true);
+    }
+
+    /// All streams are there that begin with the first ones; so they are when a chunk is closed.
+    pub fn complete(&self) {
+        if self.read(|state| state.is_partial) {
+            self.change(|state| state.is_partial = false);
+        }
+    }
+
     /// A chunk begins.
     pub fn begin_chunk(&self, number: u64, begin_ns: Option<u64>) {
         let metadata = BTreeMap::new();
@@ -368,12 +383,13 @@ impl Publication {
             if let Some(chunk) = state.chunks.back_mut() {
                 (chunk.end_ns, chunk.is_closed) = (end_ns, true);
             }
+            state.is_partial = false;
         });
     }
 
     /// Nothing more comes.
     pub fn end(&self) {
-        self.change(|state| state.is_ended = true);
+        self.change(|state| (state.is_ended, state.is_partial) = (true, false));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

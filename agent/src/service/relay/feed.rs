@@ -99,6 +99,9 @@ impl Feed {
     pub(super) fn current(&self) -> Option<Current> {
         self.publication().read(|state| {
             let is_next = |number: u64| number >= self.from && self.cut.is_none_or(|cut| number < cut);
+            if state.is_partial {
+                return None;
+            }
             let chunk = state.chunks.iter().find(|chunk| is_next(chunk.number))?;
             // One that has just begun is looked at when its traces are known.
             if chunk.metadata.is_empty() && !chunk.is_closed {
