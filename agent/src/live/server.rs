@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_millis(200);
 /// How often it is looked whether all viewers have read the end.
 const DRAIN: Duration = Duration::from_millis(20);
+/// How long viewers may take to leave when they have read the end.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// A live server: it serves until this is dropped.
 #[derive(Debug)]
@@ -85,12 +87,18 @@ impl Server {
         loop {
             std::thread::sleep(DRAIN);
             if self.shared.reading.load(Ordering::Acquire) == 0 {
-                return true;
+                break;
             }
             if begun.elapsed() >= longest {
                 return false;
             }
         }
+        // Who has read the end asks whether there is another session, and leaves by itself then, or stays.
+        let read = Instant::now();
+        while self.shared.viewers.load(Ordering::Acquire) != 0 && read.elapsed() < LEAVE {
+            std::thread::sleep(DRAIN);
+        }
+        true
     }
 }
 

@@ -68,8 +68,8 @@ use crate::{
     },
     output::Output,
     spec::{
-        ChannelSpec, Field, FileSpec, Kallsyms, MapSpec, Problem, RecordingSpec, RotationSpec, ScopeSpec,
-        TraceFormat, why,
+        ChannelSpec, Field, FileSpec, Kallsyms, MapSpec, Problem, RecordingSpec, RotationSpec, SWITCH_NS_MIN,
+        ScopeSpec, TraceFormat, why,
     },
 };
 
@@ -213,10 +213,15 @@ fn channel_options(
     })
 }
 
-/// How late the events of a channel are stored at most: those that viewers wait for not later than these do.
+/// What part of a live timer an event waits for at each place on its way: in the open page of its ring, until
+/// somebody looks for what is stored, and in the open packet. Together they are less than the timer.
+const LIVE_WAITS: u64 = 4;
+
+/// How late the events of a channel are stored at most. Viewers wait for that, and for their packets.
 fn switch_period(spec: &ChannelSpec, live_ns: Option<u64>) -> Option<Duration> {
     let chosen = Some(spec.switch_ns).filter(|ns| *ns != 0);
-    chosen.into_iter().chain(live_ns).min().map(Duration::from_nanos)
+    let for_viewers = live_ns.map(|ns| (ns / LIVE_WAITS).max(SWITCH_NS_MIN));
+    chosen.into_iter().chain(for_viewers).min().map(Duration::from_nanos)
 }
 
 /// How it is written as a trace, if it is.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    CtfOutput, Written, buffers,
+    CtfOptions, CtfOutput, Written, buffers,
     chunks::{Archives, OpenChunk},
     followed::{Closed, Followed, Patience},
     ledger,
@@ -94,7 +94,10 @@ impl LiveTrace {
 
     /// How long nothing is to be done, if something is to be done at all.
     pub(in crate::capture) fn patience(&self) -> Option<Duration> {
-        let look = self.output.options.flush.map_or(LOOK, |every| LOOK.min(every.max(LOOK_SOON)));
+        let CtfOptions { flush, live, .. } = self.output.options();
+        // Viewers wait for this as well.
+        let share = if *live { 2 } else { 1 };
+        let look = flush.map_or(LOOK, |every| LOOK.min((every / share).max(LOOK_SOON)));
         (self.given_up.is_none() && self.followed.is_some()).then_some(look)
     }
 
