@@ -444,8 +444,10 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 22] = [
+    const MORE: [&[&str]; 24] = [
         &["--live=2s", "--live-bind", "127.0.0.1:0"],
+        &["-N", "collector:12345", "-t"],
+        &["-V", "2:12345"],
         &["--count", "sched_switch by next_pid"],
         &["--count", "sum(len) of net:net_dev_xmit: len > 9 by name", "--max-keys", "9"],
         &["--time", "lhist(0,9,3) of sched_waking -> sched_switch key pid=next_pid by next_comm"],
