@@ -400,13 +400,29 @@ fn lttng_analyses_say_the_same() {
     assert_eq!(of_disk(&usage[6]), [(sum("bytes") / 512) as f64]);
     assert_eq!(of_disk(&usage[7]), [sum("times.count") as f64]);
 
-    // Files and threads of a program, but for what a later kernel than theirs can do: copying from file to
-    // file.
-    let dat = dir.path().join("files.dat");
-    let export = dir.path().join("files");
-    let base = dir.path().join("base");
-    fs::create_dir(&base).unwrap();
-    let [main, worker, child, dd] = record_files(&dat, &base, &switches);
+    // They know whose a call is by the switch before it on its CPU, and now and then take those of one thread
+    // for another's.
+    const TRIES: usize = 4;
+    let mut differences = Vec::new();
+    for number in 0..TRIES {
+        match files_and_threads(&dir.path().join(number.to_string()), &switches) {
+            Ok(()) => return,
+            Err(difference) => differences.push(difference),
+        }
+    }
+    panic!("{differences:#?}");
+}
+
+/// Compares files and threads of a program, but for what a later kernel than theirs can do: copying from file
+/// to file. Gives the first difference.
+fn files_and_threads(dir: &Path, switches: &[&str]) -> Result<(), String> {
+    let same = |what: &str, found: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
+        let [found, expected] = [found, expected].map(|value| format!("{value:?}"));
+        if found == expected { Ok(()) } else { Err(format!("{what}: {found}, not {expected}")) }
+    };
+    let (dat, export, base) = (dir.join("files.dat"), dir.join("files"), dir.join("base"));
+    fs::create_dir_all(&base).unwrap();
+    let [main, worker, child, dd] = record_files(&dat, &base, switches);
     run(agent("/".as_ref(), ["export", "--format", "lttng"]).arg(&dat).arg(&export)).expect(0);
     let ours = answer(&dat, &[]);
     let usage = tables(&export, "lttng-iousagetop-mi", &["--limit", "100000"]);
@@ -417,9 +433,11 @@ fn lttng_analyses_say_the_same() {
     // Descriptors of `dup2` are of their file, those of `fcntl` with `F_DUPFD_CLOEXEC` of none, and what
     // comes of them.
     let a = file(&ours, &base.join("a"));
-    assert_eq!(of_file(&usage[2], &base.join("a")), number(a, "reads.bytes") - (500 + 111 + 5000));
-    assert_eq!(of_file(&usage[3], &base.join("a")), number(a, "writes.bytes") - (77 + 23 + 4 * 50));
-    assert_eq!(of_file(&usage[3], &base.join("b")), 0);
+    let reads = number(a, "reads.bytes") - (500 + 111 + 5000);
+    same("reads of a", &of_file(&usage[2], &base.join("a")), &reads)?;
+    let writes = number(a, "writes.bytes") - (77 + 23 + 4 * 50);
+    same("writes of a", &of_file(&usage[3], &base.join("a")), &writes)?;
+    same("writes of b", &of_file(&usage[3], &base.join("b")), &0)?;
     let of_thread = |table: &Value, tid: u64| {
         let row =
             rows(table).iter().find(|row| row[0]["tid"] == tid).unwrap_or_else(|| panic!("{tid}: {table}"));
@@ -428,8 +446,10 @@ fn lttng_analyses_say_the_same() {
     for (tid, copied) in [(main, 5000), (worker, 0), (child, 0), (dd, 0)] {
         let of = thread(&ours, tid);
         let theirs = [&usage[0], &usage[1]].map(|table| of_thread(table, tid));
-        assert_eq!(theirs, numbers(of, ["reads.bytes", "writes.bytes"]).map(|bytes| bytes - copied), "{of}");
+        let expected = numbers(of, ["reads.bytes", "writes.bytes"]).map(|bytes| bytes - copied);
+        same(&format!("thread {tid}"), &theirs, &expected)?;
     }
+    Ok(())
 }
 
 #[test]
