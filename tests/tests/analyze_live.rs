@@ -515,7 +515,6 @@ fn what_cannot_be_shown_is_refused() {
             &["analyze", "cpu", "--live", "--flame", "cpu.svg"],
             &["--flame makes a graph of a whole recording", "analyze cpu trace.dat --flame FILE.svg"],
         ),
-        (&["record", "-e", "sched", "--live"], &["--for <NAME>"]),
         (&["record", "--for", "sched", "--for", "irq", "--live"], &["--live shows one analysis"]),
         (&["record", "--for", "sched", "--live", "--overwrite"], &["--overwrite has its events in memory"]),
         (
