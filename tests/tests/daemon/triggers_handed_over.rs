@@ -105,8 +105,11 @@ fn a_level_that_was_reached_does_not_fire_again() {
     add("less", "64K");
     add("more", "1M");
     daemon.tell("POST", "/v1/sessions/one/start", None);
-    caller.call(60_000);
-    wait_for("the size", || (state(&daemon, "less")["fired"] == 1).then_some(()));
+    // How much calls take depends on how well their times can be compressed.
+    wait_for("the size", || {
+        caller.call(20_000);
+        (state(&daemon, "less")["fired"] == 1).then_some(())
+    });
     daemon.replace();
     let mut listening = Listening::start(&daemon, ROOT);
     // What this daemon stores counts with what the one before has stored.
