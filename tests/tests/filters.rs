@@ -326,7 +326,7 @@ fn what_cannot_be_recorded_of_a_specification_is_told_with_its_place() {
             2,
             &["scope.cpus: this machine cannot have a CPU 8191"],
         ),
-        (rules(switch), &["-e", "irq", "true"], 2, &["--event cannot be added", "-o, --duration"]),
+        (rules(switch), &["-e", "irq", "true"], 2, &["--event cannot be added", "-o, -N, -V, --duration"]),
         (
             rules(&format!(
                 r#"{switch}, {{"what": {{"events": "sched:sched_waking"}}, "filter": "prev_pid == 1"}}"#
