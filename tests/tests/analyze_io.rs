@@ -402,9 +402,8 @@ fn lttng_analyses_say_the_same() {
 
     // They know whose a call is by the switch before it on its CPU, and now and then take those of one thread
     // for another's.
-    const TRIES: usize = 4;
     let mut differences = Vec::new();
-    for number in 0..TRIES {
+    for number in 0..4 {
         match files_and_threads(&dir.path().join(number.to_string()), &switches) {
             Ok(()) => return,
             Err(difference) => differences.push(difference),
