@@ -283,7 +283,7 @@ fn what_cannot_be_written_is_kept() {
     caller.call(200_000);
     wait_for("the end of the recorder", || recording.agent.has_ended().then_some(()));
     let ended = recording.finish().expect(114);
-    let ended = ended.says(&["-o -: cannot write to standard output: No space left on device"]);
+    let ended = ended.says(&["standard output: cannot write: No space left on device"]);
     let kept = ended.err.rsplit("all of it is in ").next().unwrap().trim().to_owned();
     let stored = Ledger::of(Path::new(&kept)).cpus("stored");
     assert!(stored > 0 && calls(&trace_cmd::report(Path::new(&kept), &[])) == stored, "{}", ended.err);

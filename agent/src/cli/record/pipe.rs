@@ -238,7 +238,7 @@ impl Meanwhile {
     fn not_sent(&mut self, error: &Unsent, is_finished: bool) -> CliError {
         let why = match error {
             Unsent::Stdout(error) if error.is_closed() => "nobody reads standard output any more".to_owned(),
-            Unsent::Stdout(FeedError::Write(error)) => format!("cannot write to standard output: {error}"),
+            Unsent::Stdout(FeedError::Write(error)) => format!("cannot write: {error}"),
             error => error.to_string(),
         };
         let mut text = format!("{}: {why}; the recording has ended", self.name);
