@@ -9,16 +9,10 @@ use std::{
 };
 
 use super::{
-    number,
+    Ready, file, number,
     stream::{Background, free_ports, wait_until},
 };
-use crate::{
-    Result, process,
-    tasks::{
-        build,
-        setup::{Purpose, setup},
-    },
-};
+use crate::Result;
 
 /// The live timers that are measured.
 const TIMERS: [Duration; 3] =
@@ -33,30 +27,17 @@ pub(super) fn run(args: &[String]) -> Result {
         match arg.as_str() {
             "--events" => events = number(arg, left.next())?,
             "--quick" => events = EVENTS / 4,
-            "--agent" => agent = Some(std::path::absolute(left.next().ok_or("--agent wants a file")?)?),
+            "--agent" => agent = Some(file(arg, left.next())?),
             other => return Err(format!("no such option: {other}").into()),
         }
     }
-    setup(Purpose::Bench)?;
-    let agent = match agent {
-        Some(agent) => agent,
-        None => build::measured()?,
+    let Some(ready) = Ready::make("live", args, agent)? else { return Ok(()) };
+    let measure = |timer: &Duration| {
+        let dir = ready.dir.join(timer.as_millis().to_string());
+        Ok((*timer, latencies(&ready.agent, *timer, events, &dir)?))
     };
-    if !process::is_root() {
-        let mut root = process::as_root(std::env::current_exe()?)
-            .ok_or("recording needs root, and there is no sudo to become it")?;
-        return process::run(root.args(["bench", "live"]).args(args).arg("--agent").arg(agent));
-    }
-    let dir = std::env::temp_dir().join(format!("tracer-agent-bench-live.{}", std::process::id()));
-    fs::create_dir(&dir)?;
-    let measured: Result<Vec<_>> = TIMERS
-        .iter()
-        .map(|timer| {
-            Ok((*timer, latencies(&agent, *timer, events, &dir.join(timer.as_millis().to_string()))?))
-        })
-        .collect();
-    let _ = fs::remove_dir_all(&dir);
-    print!("{}", table(&measured?));
+    let measured = TIMERS.iter().map(measure).collect::<Result<Vec<_>>>()?;
+    print!("{}", table(&measured));
     Ok(())
 }
 

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::load::{self, LoadReport, Workload};
-use super::{LOAD_TASK, median, number, run_untraced};
-use crate::tasks::build;
-use crate::tasks::setup::{Purpose, setup};
+use super::{LOAD_TASK, Ready, file, median, number, run_untraced};
 use crate::{Result, process};
 
 /// What is asked, and how each asks it.
@@ -79,26 +77,13 @@ pub(super) fn run(args: &[String]) -> Result {
         match arg.as_str() {
             "--rounds" => rounds = number(arg, left.next())?,
             "--quick" => (rounds, shorter) = (3, 5),
-            "--agent" => agent = Some(std::path::absolute(left.next().ok_or("--agent wants a file")?)?),
+            "--agent" => agent = Some(file(arg, left.next())?),
             other => return Err(format!("no such option: {other}").into()),
         }
     }
-    setup(Purpose::Bench)?;
-    let agent = match agent {
-        Some(agent) => agent,
-        None => build::measured()?,
-    };
-    if !process::is_root() {
-        let mut root = process::as_root(std::env::current_exe()?)
-            .ok_or("counting needs root, and there is no sudo to become it")?;
-        return process::run(root.args(["bench", "maps"]).args(args).arg("--agent").arg(agent));
-    }
+    let Some(ready) = Ready::make("maps", args, agent)? else { return Ok(()) };
     let bpftrace = process::find("bpftrace").ok_or("there is no bpftrace")?;
-    let dir = std::env::temp_dir().join(format!("tracer-agent-bench-maps.{}", std::process::id()));
-    fs::create_dir(&dir)?;
-    let result = measure((rounds, shorter), &agent, &bpftrace, &dir);
-    let _ = fs::remove_dir_all(&dir);
-    print!("{}", table(&result?));
+    print!("{}", table(&measure((rounds, shorter), &ready.agent, &bpftrace, &ready.dir)?));
     Ok(())
 }
 

@@ -101,10 +101,7 @@ impl Options {
         let mut args =
             args[usize::from(only_probes || args.first().is_some_and(|first| first == "record"))..].iter();
         while let Some(arg) = args.next() {
-            let mut file = || -> Result<Option<PathBuf>> {
-                let name = args.next().ok_or_else(|| format!("{arg} wants a file"))?;
-                Ok(Some(std::path::absolute(name)?))
-            };
+            let mut file = || -> Result<Option<PathBuf>> { file(arg, args.next()).map(Some) };
             match arg.as_str() {
                 "--json" => json = file()?,
                 "--svg" => svg = file()?,
@@ -319,6 +316,46 @@ fn round(workload: &Workload, iterations: u64, recorders: &[Recorder], dir: &Pat
         runs.push(run);
     }
     Ok(Round { untraced, runs })
+}
+
+/// What a bench needs that has a daemon, a recorder or maps of its own.
+struct Ready {
+    /// The program that is measured.
+    agent: PathBuf,
+    /// A directory of the bench's own, which is removed in the end.
+    dir: PathBuf,
+}
+
+impl Ready {
+    /// Installs what is measured, and builds the agent unless one is given. `None` if it was all done by a
+    /// process that became root.
+    fn make(bench: &str, args: &[String], agent: Option<PathBuf>) -> Result<Option<Self>> {
+        setup(Purpose::Bench)?;
+        let agent = match agent {
+            Some(agent) => agent,
+            None => build::measured()?,
+        };
+        if !process::is_root() {
+            let mut root = process::as_root(std::env::current_exe()?)
+                .ok_or("counting and recording need root, and there is no sudo to become it")?;
+            process::run(root.args(["bench", bench]).args(args).arg("--agent").arg(agent))?;
+            return Ok(None);
+        }
+        let dir = std::env::temp_dir().join(format!("tracer-agent-bench-{bench}.{}", std::process::id()));
+        fs::create_dir(&dir)?;
+        Ok(Some(Self { agent, dir }))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The file behind an option.
+fn file(option: &str, name: Option<&String>) -> Result<PathBuf> {
+    Ok(std::path::absolute(name.ok_or_else(|| format!("{option} wants a file"))?)?)
 }
 
 /// The one in the middle.

@@ -17,17 +17,11 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    LOAD_TASK,
+    LOAD_TASK, Ready, file,
     load::{self, LoadReport},
     median, number, run_untraced,
 };
-use crate::{
-    Result, process,
-    tasks::{
-        build,
-        setup::{Purpose, setup},
-    },
-};
+use crate::{Result, process};
 
 /// Calls of the load in a full round; each has two events.
 const CALLS: u64 = 4_000_000;
@@ -87,26 +81,13 @@ pub(super) fn run(args: &[String]) -> Result {
         match arg.as_str() {
             "--rounds" => rounds = number(arg, left.next())?,
             "--quick" => (rounds, calls) = (3, CALLS / 4),
-            "--agent" => agent = Some(std::path::absolute(left.next().ok_or("--agent wants a file")?)?),
+            "--agent" => agent = Some(file(arg, left.next())?),
             other => return Err(format!("no such option: {other}").into()),
         }
     }
-    setup(Purpose::Bench)?;
-    let agent = match agent {
-        Some(agent) => agent,
-        None => build::measured()?,
-    };
-    if !process::is_root() {
-        let mut root = process::as_root(std::env::current_exe()?)
-            .ok_or("recording needs root, and there is no sudo to become it")?;
-        return process::run(root.args(["bench", "stream"]).args(args).arg("--agent").arg(agent));
-    }
+    let Some(ready) = Ready::make("stream", args, agent)? else { return Ok(()) };
     let relay = process::find("lttng-relayd").ok_or("there is no lttng-relayd")?;
-    let dir = std::env::temp_dir().join(format!("tracer-agent-bench-stream.{}", std::process::id()));
-    fs::create_dir(&dir)?;
-    let measured = measure((rounds, calls), (&agent, &relay), &dir);
-    let _ = fs::remove_dir_all(&dir);
-    print!("{}", table(&measured?));
+    print!("{}", table(&measure((rounds, calls), (&ready.agent, &relay), &ready.dir)?));
     Ok(())
 }
 
