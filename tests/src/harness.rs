@@ -648,6 +648,19 @@ pub fn files(dir: &Path) -> Vec<String> {
     names
 }
 
+/// Where the temporary files of a program go that a test looks at: it is made if it is not there.
+pub fn temporary(dir: &Path) -> PathBuf {
+    let temporary = dir.join("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    temporary
+}
+
+/// Fails if something was left in [`temporary`].
+#[track_caller]
+pub fn is_clean(dir: &Path) {
+    assert_eq!(files(&temporary(dir)), Vec::<String>::new());
+}
+
 /// A tmpfs of its own size, unmounted when dropped.
 #[derive(Debug)]
 pub struct Tmpfs {

@@ -10,8 +10,8 @@ use std::{
 
 use integration_tests::{
     harness::{
-        Caller, Ended, Ledger, Marked, Running, Tmpfs, agent, agent_path, files, is_getppid, program, run,
-        wait_for,
+        Caller, Ended, Ledger, Marked, Running, Tmpfs, agent, agent_path, files, is_clean, is_getppid,
+        program, run, temporary, wait_for,
     },
     soak, trace_cmd,
 };
@@ -28,19 +28,6 @@ fn record_to(stream: &Path, dir: &Path, callers: &[&Caller], args: &[&str]) -> M
         command.args(["-P", &caller.pid().to_string()]);
     }
     Marked::start_as(&mut command, dir.join("mark"))
-}
-
-/// Where temporary files go, which tests look at.
-fn temporary(dir: &Path) -> std::path::PathBuf {
-    let temporary = dir.join("tmp");
-    fs::create_dir_all(&temporary).unwrap();
-    temporary
-}
-
-/// Nothing was left behind.
-#[track_caller]
-fn is_clean(dir: &Path) {
-    assert_eq!(files(&temporary(dir)), Vec::<String>::new());
 }
 
 /// Runs the agent in `dir` with these bytes coming through a pipe.

@@ -6,14 +6,14 @@ use std::{
     collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, Read as _},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
 use integration_tests::{
     harness::{
-        Caller, Ended, Marked, Running, agent, agent_path, files, is_getppid, program, run, wait_for,
-        wait_for_readers,
+        Caller, Ended, Marked, Running, agent, agent_path, is_clean, is_getppid, program, run, temporary,
+        wait_for, wait_for_readers,
     },
     terminal::Terminal,
 };
@@ -30,18 +30,6 @@ fn stream(dir: &Path, callers: &[Caller], args: &[&str]) -> Command {
         command.args(["-P", &caller.pid().to_string()]);
     }
     command
-}
-
-fn temporary(dir: &Path) -> PathBuf {
-    let temporary = dir.join("tmp");
-    fs::create_dir_all(&temporary).unwrap();
-    temporary
-}
-
-/// Nothing was left behind.
-#[track_caller]
-fn is_clean(dir: &Path) {
-    assert_eq!(files(&temporary(dir)), Vec::<String>::new());
 }
 
 fn callers() -> [Caller; 2] {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use integration_tests::{
-    harness::{Caller, Ledger, Marked, Running, agent, files, program, run, wait_for},
+    harness::{Caller, Ledger, Marked, Running, agent, files, is_clean, program, run, temporary, wait_for},
     trace_cmd,
 };
 
@@ -96,19 +96,6 @@ fn record(dir: &Path, name: &str, callers: &[&Caller], args: &[&str]) -> Marked 
         command.args(["-P", &caller.pid().to_string()]);
     }
     Marked::start_as(&mut command, dir.join(name))
-}
-
-/// Where recordings are meanwhile.
-fn temporary(dir: &Path) -> PathBuf {
-    let temporary = dir.join("tmp");
-    fs::create_dir_all(&temporary).unwrap();
-    temporary
-}
-
-/// Nothing was left behind.
-#[track_caller]
-fn is_clean(dir: &Path) {
-    assert_eq!(files(&temporary(dir)), Vec::<String>::new());
 }
 
 /// What stock trace-cmd prints, without the times: of two recordings each event has one of its own.
