@@ -66,38 +66,8 @@ const FILE: &str = "stream";
 /// How it is printed.
 const PRINT: &str = "Printing";
 
-/// Options of `record` that are about files, and maps, by clap's ids.
-const NOT_HERE: [&str; 29] = [
-    "output",
-    "compression",
-    "all_formats",
-    "proc_map",
-    "overwrite",
-    "snapshot_when",
-    "snapshot_delay",
-    "snapshot_limit",
-    "rotate_size",
-    "rotate_time",
-    "keep",
-    "trace_format",
-    "packet_size",
-    "tracefile_size",
-    "tracefile_count",
-    "live",
-    "live_bind",
-    "network",
-    "tcp",
-    "vsock",
-    "count",
-    "time",
-    "max_keys",
-    "interval",
-    "spec",
-    "print_spec",
-    "poll_us",
-    "debug_programs",
-    "kallsyms",
-];
+/// Options of `record` that this command does not have beside those that are about files, by clap's ids.
+const NOT_HERE: [&str; 1] = ["interval"];
 
 /// Print kernel events as they come
 ///
@@ -159,7 +129,7 @@ fn adapted(arg: Arg) -> Arg {
     match id.as_str() {
         // Its letter is another one's here.
         "tcp" => arg.hide(true).short(None),
-        id if NOT_HERE.contains(&id) => arg.hide(true),
+        id if spec::refused(&NOT_HERE).any(|of| of == id) => arg.hide(true),
         "quiet" => arg.help("Print neither messages nor summary"),
         "json" => {
             arg.help("Print JSON: one object a line, as docs/report.md describes it").help_heading(PRINT)
@@ -422,7 +392,7 @@ mod tests {
     #[test]
     fn what_is_about_files_is_neither_shown_nor_taken() {
         let command = StreamArgs::augment_args(Command::new("stream"));
-        for id in NOT_HERE {
+        for id in spec::refused(&NOT_HERE) {
             let found = command.get_arguments().find(|arg| arg.get_id() == id);
             assert!(found.is_some_and(Arg::is_hide_set), "{id}");
         }

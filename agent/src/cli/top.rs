@@ -59,8 +59,8 @@ const INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// What is printed.
 const PRINT: &str = "Printing";
 
-/// Options of `record` that are about recording, by clap's ids.
-const NOT_HERE: [&str; 47] = [
+/// Options of `record` that are about recording beside those that are about files, by clap's ids.
+const NOT_HERE: [&str; 23] = [
     "topics",
     "strings",
     "lane",
@@ -77,40 +77,14 @@ const NOT_HERE: [&str; 47] = [
     "graph_hooks",
     "buffers",
     "ring_kb",
-    "overwrite",
     "switch_timer",
-    "poll_us",
-    "output",
     "max_kb",
-    "count",
-    "time",
-    "max_keys",
-    "live",
-    "live_bind",
-    "network",
-    "tcp",
-    "vsock",
-    "snapshot_when",
-    "snapshot_delay",
-    "snapshot_limit",
-    "rotate_size",
-    "rotate_time",
-    "keep",
-    "trace_format",
-    "packet_size",
-    "tracefile_size",
-    "tracefile_count",
-    "compression",
     "clock",
     "date",
-    "all_formats",
-    "kallsyms",
-    "proc_map",
     "start_on",
     "stop_on",
+    "max_loss",
 ];
-/// The same, which are hidden elsewhere, too.
-const NOR_HERE: [&str; 4] = ["max_loss", "spec", "print_spec", "debug_programs"];
 
 /// Show how often events fire, by event, by process and by CPU
 ///
@@ -173,7 +147,7 @@ fn adapted(arg: Arg) -> Arg {
     match id.as_str() {
         // Its letter is another one's here.
         "ring_kb" => arg.hide(true).short(None),
-        id if is_refused(id) => arg.hide(true),
+        id if spec::refused(&NOT_HERE).any(|of| of == id) => arg.hide(true),
         "quiet" => arg.help("Print no messages"),
         "events" => arg.help("Event to count; repeatable. There are 64 at most"),
         "json" => {
@@ -185,10 +159,6 @@ fn adapted(arg: Arg) -> Arg {
         }
         _ => arg,
     }
-}
-
-fn is_refused(id: &str) -> bool {
-    NOT_HERE.contains(&id) || NOR_HERE.contains(&id)
 }
 
 impl TopArgs {
@@ -206,7 +176,7 @@ impl TopArgs {
     }
 
     fn spec(&self, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
-        if let Some(option) = spec::given_of(matches, &[&NOT_HERE[..], &NOR_HERE[..]].concat()) {
+        if let Some(option) = spec::given_of(matches, &NOT_HERE) {
             return Err(CliError::Usage(format!(
                 "{option} is an option of record, and top has no use for it: it counts events, and records none"
             )));
@@ -487,7 +457,7 @@ mod tests {
     #[test]
     fn what_is_about_recording_is_neither_shown_nor_taken() {
         let command = TopArgs::augment_args(Command::new("top"));
-        for id in NOT_HERE.into_iter().chain(NOR_HERE) {
+        for id in spec::refused(&NOT_HERE) {
             let found = command.get_arguments().find(|arg| arg.get_id() == id);
             assert!(found.is_some_and(Arg::is_hide_set), "{id}");
         }

@@ -44,6 +44,38 @@ const BESIDE_SPEC: [&str; 13] = [
     "live_bind",
 ];
 
+/// Options that are about files and maps, by clap's ids.
+const OF_FILES: [&str; 28] = [
+    "output",
+    "compression",
+    "all_formats",
+    "proc_map",
+    "overwrite",
+    "snapshot_when",
+    "snapshot_delay",
+    "snapshot_limit",
+    "rotate_size",
+    "rotate_time",
+    "keep",
+    "trace_format",
+    "packet_size",
+    "tracefile_size",
+    "tracefile_count",
+    "live",
+    "live_bind",
+    "network",
+    "tcp",
+    "vsock",
+    "count",
+    "time",
+    "max_keys",
+    "spec",
+    "print_spec",
+    "poll_us",
+    "debug_programs",
+    "kallsyms",
+];
+
 /// The name of the output of a recording that is streamed.
 const STREAMED: &str = "-";
 
@@ -102,9 +134,15 @@ pub(in crate::cli) fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Res
     of_parts(args, channels(args, matches, &rules)?, args.maps.specs(matches)?, file)
 }
 
-/// The options that another command refuses, by clap's ids, if one of them was given: how it is written.
-pub(in crate::cli) fn given_of(matches: &ArgMatches, refused: &[&str]) -> Option<String> {
-    refused.iter().find(|id| was_given(matches, id)).map(|id| option_name(id))
+/// The options that a command refuses which has others of `record` among its own and keeps no file, by clap's
+/// ids: those that are about files and maps, and `more`.
+pub(in crate::cli) fn refused<'m>(more: &'m [&'m str]) -> impl Iterator<Item = &'m str> {
+    OF_FILES.iter().chain(more).copied()
+}
+
+/// If one of these was given, how it is written.
+pub(in crate::cli) fn given_of(matches: &ArgMatches, more: &[&str]) -> Option<String> {
+    refused(more).find(|id| was_given(matches, id)).map(option_name)
 }
 
 fn read(path: &Path) -> Result<RecordingSpec, CliError> {
