@@ -1,5 +1,14 @@
 //! Moments as texts for names, in UTC.
 
+#[cfg(feature = "service")]
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Now, in seconds since 1970.
+#[cfg(feature = "service")]
+pub(crate) fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
 /// ISO 8601's basic format, as LTTng has it in names: `20260302T101500+0000`. `ns` are nanoseconds since
 /// 1970.
 pub(crate) fn compact(ns: u64) -> String {

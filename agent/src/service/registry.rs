@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,7 @@ use crate::{
     live::Offer,
     relay::RelayAddress,
     terminal::SafeWriter,
+    utc,
 };
 
 /// The most sessions of all users.
@@ -235,8 +236,7 @@ impl Registry {
 
     /// Creates a session of who asks.
     pub(super) fn create(&self, peer: Peer, new: NewSession) -> Answer<Created> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let model = Model::create(new, peer.uid, now)?;
+        let model = Model::create(new, peer.uid, utc::seconds_now())?;
         let name = model.name().to_owned();
         let output = match &model.session().summary.mode {
             SessionMode::Local { output } => output.clone(),

@@ -1,7 +1,6 @@
 //! `create` and `set-session`.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
@@ -79,8 +78,7 @@ fn names(given: Option<&str>, seconds: u64) -> (String, String) {
 
 impl Create {
     pub(in super::super) fn run(&self, at: &mut At) -> Done {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let new = self.session(at, seconds)?;
+        let new = self.session(at, utc::seconds_now())?;
         if self.shm_path.is_some() {
             at.say.warning("--shm-path is not used: buffers are in memory that no file shows");
         }

@@ -24,7 +24,7 @@ use std::{
         mpsc::{self, Sender},
     },
     thread::JoinHandle,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use self::{
@@ -261,8 +261,4 @@ fn unreachable(address: &str, error: &RelayError) -> ControlError {
 /// A live timer as the protocol has it.
 fn in_32_bits(timer_us: u64) -> u32 {
     u32::try_from(timer_us).unwrap_or(u32::MAX)
-}
-
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -16,7 +16,6 @@ use std::{
 use super::{
     Abilities, SentAll, Settled, Target,
     feed::{Current, Feed, FeedError},
-    seconds_now,
 };
 use crate::{
     relay::{ChunkBegin, ChunkClose, ChunkEnd, Hangup, Patience, RelayError, Shipment},
@@ -213,7 +212,7 @@ impl Sending {
         }
         if current.is_closed {
             // It was closed before it was looked at, and all of it is stored.
-            let end = current.end_ns.map_or_else(seconds_now, seconds);
+            let end = current.end_ns.map_or_else(utc::seconds_now, seconds);
             feed.finish_chunk(current.number);
             if let Some(open) = &mut self.open {
                 open.done = Some(end);
@@ -263,7 +262,7 @@ impl Sending {
         let at = begin_ns.map_or(self.target.created_at, seconds);
         let before = self.open.take();
         let close = before.as_ref().map(|open| ChunkClose {
-            at: open.done.unwrap_or_else(seconds_now),
+            at: open.done.unwrap_or_else(utc::seconds_now),
             end: if self.archive.contains(&open.number) { ChunkEnd::Archive } else { ChunkEnd::Stay },
         });
         let id = shipment.next_chunk();
@@ -377,7 +376,7 @@ impl Sending {
         let bytes = feed.waiting();
         feed.finish_chunk(current.number);
         if let Some(open) = &mut self.open {
-            open.done = Some(seconds_now());
+            open.done = Some(utc::seconds_now());
         }
         self.note(&format!("{bytes} bytes of packets were not sent, as {why}"));
         self.has_sent_chunk(current.number);
@@ -399,7 +398,7 @@ impl Sending {
         let Link::Up(shipment) = &mut self.link else {
             return Err("the relay daemon is not there: what it has of the trace stays".to_owned());
         };
-        let ended = shipment.end(ChunkClose { at: seconds_now(), end: ChunkEnd::Remove });
+        let ended = shipment.end(ChunkClose { at: utc::seconds_now(), end: ChunkEnd::Remove });
         match ended {
             Ok(_) => {
                 self.is_confirmed = true;
@@ -456,7 +455,7 @@ impl Sending {
         if let (Link::Up(shipment), Some(last)) = (&mut self.link, &last) {
             // As a session that was rotated has its last chunk among the others.
             let end = if last.number > 1 { ChunkEnd::Archive } else { ChunkEnd::Stay };
-            let at = last.done.unwrap_or_else(seconds_now);
+            let at = last.done.unwrap_or_else(utc::seconds_now);
             match shipment.end(ChunkClose { at, end }) {
                 Ok(path) => {
                     let path = path.unwrap_or_else(|| self.path.clone());

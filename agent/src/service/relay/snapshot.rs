@@ -11,13 +11,14 @@ use std::{
 
 use rustix::fs::OFlags;
 
-use super::{Answer, Target, seconds_now, unreachable};
+use super::{Answer, Target, unreachable};
 use crate::{
     control::{Code, ControlError},
     relay::{
         ChunkBegin, ChunkClose, ChunkEnd, Hangup, METADATA, Packet, Patience, RelayError, Shipment,
         StreamLimits,
     },
+    utc,
 };
 
 /// Bytes of a packet's header, and of its context up to the size of the packet.
@@ -60,7 +61,7 @@ pub(in crate::service) fn send_snapshot(target: &Target, dir: &Path) -> Answer<P
 }
 
 fn send(mut shipment: Shipment, dir: &Path, name: &str) -> Result<String, SendError> {
-    let at = seconds_now();
+    let at = utc::seconds_now();
     shipment.begin(&ChunkBegin { at, name: Some(name.to_owned()) }, None, &|_| false)?;
     send_tree(&mut shipment, dir, &mut Vec::new())?;
     let begun = Instant::now();
@@ -70,7 +71,7 @@ fn send(mut shipment: Shipment, dir: &Path, name: &str) -> Result<String, SendEr
         }
         thread::sleep(STORED);
     }
-    let path = shipment.end(ChunkClose { at: seconds_now(), end: ChunkEnd::Stay })?;
+    let path = shipment.end(ChunkClose { at: utc::seconds_now(), end: ChunkEnd::Stay })?;
     let path = path.unwrap_or_else(|| shipment.session().path().to_owned());
     Ok(if path.ends_with(name) { path } else { format!("{}/{name}", path.trim_end_matches('/')) })
 }

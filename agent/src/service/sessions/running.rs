@@ -9,7 +9,7 @@ use std::{
         Arc,
         mpsc::{self, Receiver},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -530,8 +530,7 @@ impl Running {
         std::fs::create_dir_all(&to.dir).map_err(|error| {
             ControlError::new(Code::CreateDirectory, format!("cannot create {}: {error}", to.dir.display()))
         })?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let time = utc::date_and_time(now);
+        let time = utc::date_and_time(utc::seconds_now());
         let at = |number: u64| {
             Output::at(&to.dir.join(format!("{}-{time}-{number}.dat", to.name)))
                 .map_err(|error| ControlError::new(Code::CreateFile, error.to_string()))
