@@ -86,7 +86,7 @@ impl Place {
     /// What the trace of this path is a part of, whose directory is one of these.
     fn chunk<'c>(&'c self, dir: &'c Directory, (name, path): (&'c str, &'c str)) -> Chunk<'c> {
         let published = self.published.as_ref().map(|publication| (publication, path));
-        Chunk { dir, name, indexed: published.is_some(), published }
+        Chunk { dir, name, published }
     }
 
     /// The directory of this path in it, which is created if it is not there.
@@ -205,21 +205,19 @@ impl Parts {
         let found = self.find(record.buffer, streams, newest.as_ref().unwrap_or(head));
         self.newest = newest;
         found?;
-        let until = self.told_until;
         match self.writer_of(record.buffer) {
-            Some(writer) => {
-                writer.begin_streams_at(until.unwrap_or(0));
-                writer.record(record)
-            }
+            Some(writer) => writer.record(record),
             None => Ok(Taken::Unknown),
         }
     }
 
     fn writer_of(&mut self, buffer: usize) -> Option<&mut TraceWriter> {
-        match self.routes.get(buffer)? {
+        let writer = match self.routes.get(buffer)? {
             Route::Shared => self.shared.as_mut(),
             Route::Set { owner, .. } => self.owned.get_mut(owner.as_ref()?),
-        }
+        }?;
+        begin_streams(writer, self.told_until);
+        Some(writer)
     }
 
     /// Makes sure that there is a trace for the records of a buffer.
@@ -243,7 +241,7 @@ impl Parts {
                 let begin = (head, self.begin_ns);
                 let mut writer = TraceWriter::of_programs((*naming, shapes.clone()), begin, chunk, &whose)?;
                 writer.know_pauses(&self.pauses);
-                writer.begin_streams_at(self.told_until.unwrap_or(0));
+                begin_streams(&mut writer, self.told_until);
                 free.insert(writer)
             }
         };
@@ -254,10 +252,8 @@ impl Parts {
 
     /// Creates the files of streams that are recorded, of which it is known whose they are.
     pub(super) fn open(&mut self, streams: &[(usize, u32)]) -> Result<(), ExportError> {
-        let until = self.told_until.unwrap_or(0);
         for &(buffer, cpu) in streams {
             if let Some(writer) = self.writer_of(buffer) {
-                writer.begin_streams_at(until);
                 writer.open([(buffer, cpu)])?;
             }
         }
@@ -282,16 +278,20 @@ impl Parts {
     }
 
     pub(super) fn put_late_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
-        let until = self.told_until.unwrap_or(0);
-        self.all().for_each(|writer| writer.begin_streams_at(until));
-        self.all().try_for_each(|writer| writer.put_late_state(head))
+        let until = self.told_until;
+        self.all().try_for_each(|writer| {
+            begin_streams(writer, until);
+            writer.put_late_state(head)
+        })
     }
 
     /// Writes a state of later than the begin of the chunk.
     pub(super) fn put_later_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
-        let until = self.told_until.unwrap_or(0);
-        self.all().for_each(|writer| writer.begin_streams_at(until));
-        self.all().try_for_each(|writer| writer.put_later_state(state))
+        let until = self.told_until;
+        self.all().try_for_each(|writer| {
+            begin_streams(writer, until);
+            writer.put_later_state(state)
+        })
     }
 
     pub(super) fn know_pauses(&mut self, pauses: &[Pause]) {
@@ -376,6 +376,13 @@ impl Parts {
         let mut all = std::mem::take(&mut self.not_carried);
         self.all().for_each(|writer| all.merge(writer.take_not_carried()));
         all
+    }
+}
+
+/// Lets streams that are new from now on begin no earlier than what others may have read.
+fn begin_streams(writer: &mut TraceWriter, told_until: Option<u64>) {
+    if let Some(until) = told_until {
+        writer.begin_streams_at(until);
     }
 }
 

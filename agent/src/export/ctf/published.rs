@@ -277,11 +277,6 @@ impl Consumer {
         self.position(|position| position.bound = Some(bytes));
     }
 
-    /// Says that so many bytes of packets have been read, or given up, since the last time.
-    pub fn took(&self, bytes: u64) {
-        self.position(|position| position.bytes = position.bytes.saturating_add(bytes));
-    }
-
     /// Says how many bytes of packets wait, of all that there are: also of packets that are gone without
     /// having been read.
     pub fn waits(&self, bytes: u64) {
@@ -643,7 +638,7 @@ mod tests {
         // Who comes later has as much to read.
         let late = publication.consumer();
         late.bound(4096);
-        slow.took(4096);
+        slow.waits(4096);
         assert!(publication.is_full());
         drop(late);
         assert!(!publication.is_full());

@@ -40,16 +40,15 @@ pub struct Chunk<'a> {
     pub dir: &'a Directory,
     /// What that is called: `kernel`, where LTTng's kernel tracer has its own.
     pub name: &'a str,
-    /// Whether its streams have indexes. LTTng's snapshots have none.
-    pub indexed: bool,
-    /// Who is told what is written, and the path of the trace in the chunk.
+    /// Who is told what is written, and the path of the trace in the chunk. Streams that nobody is told of
+    /// have no indexes, as LTTng's snapshots have none.
     pub published: Option<(&'a Arc<Publication>, &'a str)>,
 }
 
 impl Chunk<'_> {
     /// Creates the directory of a trace with this UUID.
     fn create(self, uuid: [u8; 16]) -> Result<TraceDirectory, ExportError> {
-        let dir = TraceDirectory::create(self.dir, self.name, self.indexed)?;
+        let dir = TraceDirectory::create(self.dir, self.name, self.published.is_some())?;
         let (publication, path) = self.published.unzip();
         Ok(dir.published(publication, (path.unwrap_or_default(), uuid)))
     }
