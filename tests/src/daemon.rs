@@ -90,7 +90,7 @@ impl Daemon {
     #[track_caller]
     pub fn let_go(&mut self) -> Ended {
         let process = self.process.take().unwrap();
-        process.signal(libc::SIGHUP);
+        process.signal(libc::SIGUSR2);
         process.wait().expect(HANDED_OVER)
     }
 

@@ -22,7 +22,7 @@ const READY: &str = "ready";
 /// Serve recording sessions of several users, which `tracer-agent ctl` and `lttng` control
 ///
 /// The daemon listens on a Unix socket until SIGTERM or SIGINT. Its sessions are then stopped, and their
-/// files are finished. On SIGHUP it ends for the next daemon to go on with its sessions, while they record:
+/// files are finished. On SIGUSR2 it ends for the next daemon to go on with its sessions, while they record:
 /// that takes a service of systemd that stores descriptors.
 #[derive(Args, Debug)]
 pub struct DaemonArgs {

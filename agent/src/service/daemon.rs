@@ -37,7 +37,7 @@ use super::{
 use crate::{handover::Parcels, kernel::cpus::Cpus};
 
 /// What is said to who asks for a hand-over in vain.
-const NOT_STORED: &str = "SIGHUP: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
+const NOT_STORED: &str = "SIGUSR2: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
                           this one (FileDescriptorStoreMax=); they go on here";
 /// Connections at a time. Others wait until one ends.
 const CONNECTIONS_MAX: usize = 256;
@@ -130,7 +130,7 @@ pub enum Ended {
 }
 
 /// Serves requests until SIGTERM or SIGINT comes; then ends all sessions, so that their files are there. On
-/// SIGHUP it hands them over to the next daemon, if systemd stores descriptors for it.
+/// SIGUSR2 it hands them over to the next daemon, if systemd stores descriptors for it.
 /// `ready` is called when connections are accepted.
 ///
 /// # Errors

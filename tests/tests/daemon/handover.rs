@@ -180,7 +180,7 @@ fn a_daemon_for_which_nothing_is_kept_goes_on_itself() {
     let dir = daemon.path().join("out");
     let mut caller = Caller::start();
     start(&daemon, ROOT, &dir, &caller);
-    daemon.signal(libc::SIGHUP);
+    daemon.signal(libc::SIGUSR2);
     wait_for("its answer", || daemon.has_said("cannot be handed over").then_some(()));
     caller.call(1000);
     daemon.end().expect(0);
@@ -358,7 +358,7 @@ fn a_daemon_may_be_killed_at_any_moment_of_it() {
         start(&daemon, ROOT, &dir, &caller);
         caller.call(10_000);
         let programs = programs_of(daemon.pid());
-        daemon.signal(libc::SIGHUP);
+        daemon.signal(libc::SIGUSR2);
         std::thread::sleep(Duration::from_millis(delay));
         daemon.kill();
         daemon.start_again();
