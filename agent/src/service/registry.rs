@@ -1,17 +1,18 @@
 //! The sessions there are, and what is done with them.
 
 mod handover;
+mod listener;
 mod maps;
+mod outputs;
 
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,16 +21,16 @@ pub(super) use self::handover::{HandedChunks, Taken};
 use self::maps::Maps;
 pub(super) use self::maps::{Budget, MapsAsked};
 use super::{
-    descriptors::{Descriptors, Held},
+    descriptors::Descriptors,
     files::Files,
     live::Live,
     notes::RecordingNotes,
     notifications::{Listening, Notifications},
     peer::Peer,
-    recording::{Recording, RecordingState, catalogue, check_rules},
+    recording::{Recording, catalogue, check_rules},
     recovery::{Notes, Recoveries},
-    relay::{self, Abilities, Forwarder, Places, Target, send_snapshot},
-    sessions::{Listener, Model, Programs, Recorder, Sample, SnapshotTo, Stored, Whose, World, spec},
+    relay::{Abilities, Places},
+    sessions::{Model, Programs, World, spec},
     shares::{Share, Shares},
     triggers::{self, Counted, HandedTrigger, Triggers},
     user::Owner,
@@ -38,13 +39,9 @@ use crate::{
     capture::{HandOver, Notice},
     control::{
         Code, ControlError, Created, Destroyed, NewSession, NewTrigger, Rotation, RotationState, Session,
-        SessionMode, Snapshot, Stopped, Summary, Trigger,
-        api::{Notification, TakeSnapshot},
-        trigger::Condition,
+        SessionMode, Stopped, Summary, Trigger, api::Notification, trigger::Condition,
     },
-    export::ctf::Publication,
     live::Offer,
-    relay::RelayAddress,
     terminal::SafeWriter,
     utc,
 };
@@ -53,12 +50,6 @@ use crate::{
 const SESSIONS_MAX: usize = 1024;
 /// The most sessions of one user, so that nobody takes all of them.
 const SESSIONS_OF_USER_MAX: usize = 128;
-/// How many trace chunks are known that stops have closed and no rotation has archived. Of more, the oldest
-/// ones are as if they had been archived.
-const STOPPED_MAX: usize = 1024;
-
-/// The shortest time between two looks at how full a session's rings are.
-const SAMPLE_MIN: Duration = Duration::from_millis(10);
 
 /// A session with its owner, as it is looked up.
 type Key = (u32, String);
@@ -356,112 +347,6 @@ impl Registry {
         Ok(())
     }
 
-    /// Begins to record a session.
-    fn begin(
-        &self,
-        entry: &Arc<Entry>,
-        model: &Model,
-        (world, was_started): (&World, bool),
-    ) -> Answer<Recording> {
-        let output = output_of(model)?;
-        let is_place = matches!(output, To::Relay(_));
-        let (output, address) = match output {
-            To::Directory(path) => (path, None),
-            To::Relay(address) => (self.make_place(&entry.owner)?, Some(address)),
-        };
-        let begun =
-            self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
-        if begun.is_err() && is_place {
-            Places::remove_empty(&output);
-        }
-        begun.map(|recording| Recording { is_place, ..recording })
-    }
-
-    fn make_place(&self, owner: &Owner) -> Answer<PathBuf> {
-        let failed = |error: io::Error| {
-            ControlError::new(
-                Code::CreateDirectory,
-                format!("cannot create a directory below that of the daemon's state: {error}"),
-            )
-        };
-        self.places.make(owner).map_err(failed)
-    }
-
-    /// Begins to record a session into a directory, and to send that on.
-    fn begin_in(
-        &self,
-        entry: &Arc<Entry>,
-        (model, world): (&Model, &World),
-        (output, address): (&Path, Option<RelayAddress>),
-        was_started: bool,
-    ) -> Answer<Recording> {
-        let spec = spec::of(model, world, output)?;
-        let (rules, tracks) = spec::recorded(&spec);
-        let relay = address.map(|address| self.forward(entry, model, (address, was_started), output));
-        let (relay, held) = relay.transpose()?.unzip();
-        let note = self.notes.add(model.name(), &entry.owner, output).map_err(|error| {
-            ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
-        })?;
-        let listener = Box::new(self.listener(entry, model.name()));
-        let owner = (entry.owner.clone(), self.descriptors.of(entry.owner.uid));
-        let started = Recorder::new(owner, (output.to_owned(), model.keeps()), (listener, relay.clone()));
-        let started = started.and_then(|recorder| match recorder.start(spec) {
-            Ok(()) => Ok(recorder),
-            Err(error) => {
-                // It has recorded nothing.
-                let _ = recorder.end();
-                Err(error)
-            }
-        });
-        match started {
-            Ok(recorder) => {
-                let (period, bytes) = spec::schedule(model);
-                recorder.schedule(period, bytes);
-                *lock(&entry.waker) = Some(recorder.waker());
-                *lock(&entry.relay) = relay.as_ref().map(|relay| relay.abilities());
-                Ok(Recording {
-                    recorder,
-                    output: output.to_owned(),
-                    note,
-                    rules,
-                    tracks,
-                    generation: world.generation,
-                    state: RecordingState::Current,
-                    relay: relay.zip(held),
-                    is_place: false,
-                })
-            }
-            Err(error) => {
-                note.remove();
-                if let Some(relay) = relay {
-                    // Nothing was sent.
-                    let _ = relay.end(Some(Duration::ZERO));
-                }
-                Err(self.recoveries.explain(entry.owner.uid, output, error))
-            }
-        }
-    }
-
-    /// Connects to the relay daemon of a session.
-    fn forward(
-        &self,
-        entry: &Arc<Entry>,
-        model: &Model,
-        (address, is_known): (RelayAddress, bool),
-        place: &Path,
-    ) -> Answer<(Arc<Forwarder>, Held)> {
-        let held = self.descriptors.of(entry.owner.uid).take(relay::DESCRIPTORS)?;
-        let target = self.target(model, address, is_known);
-        let listener = Box::new(self.listener(entry, model.name()));
-        Ok((Forwarder::start(target, &entry.owner, place.to_owned(), listener)?, held))
-    }
-
-    fn target(&self, model: &Model, address: RelayAddress, is_known: bool) -> Target {
-        let (session, created_at) = (model.name().to_owned(), model.session().summary.created_at);
-        let live_timer_us = model.session().summary.mode.live_timer_us();
-        Target { address, session, created_at, backlog: self.backlog, live_timer_us, is_known }
-    }
-
     /// Stops a session: everything that was recorded is in its files then, or, of a session that keeps its
     /// newest events, can be had by a snapshot.
     pub(super) fn stop(&self, uid: u32, name: &str) -> Answer<Stopped> {
@@ -534,28 +419,6 @@ impl Registry {
         }
     }
 
-    /// Takes a snapshot.
-    pub(super) fn snapshot(&self, uid: u32, name: &str, wanted: &TakeSnapshot) -> Answer<Snapshot> {
-        let entry = self.find(uid, name)?;
-        let recording = self.lock(&entry, name)?;
-        let model = lock(&entry.model).clone();
-        let (to, place) = snapshot_to(&model, wanted)?;
-        let recording = recording.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
-        let Stored { path, events } = match place {
-            To::Directory(dir) => recording.recorder.snapshot(SnapshotTo { dir, ..to })?,
-            To::Relay(address) => {
-                let target = self.target(&model, address, false);
-                let place = self.make_place(&entry.owner)?;
-                let sent = snapshot_for(&recording.recorder, &entry.owner, (&target, &place), to);
-                Places::remove_empty(&place);
-                sent?
-            }
-        };
-        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        lock(&entry.files).add(path.clone());
-        Ok(Snapshot { name, path, events })
-    }
-
     /// Removes what was recorded since the session was created or rotated.
     pub(super) fn clear(&self, uid: u32, name: &str) -> Answer {
         let entry = self.find(uid, name)?;
@@ -626,15 +489,6 @@ impl Registry {
         let all = std::mem::take(&mut *lock(&self.sessions));
         for entry in all.into_values() {
             Taken(entry).end();
-        }
-    }
-
-    fn listener(&self, entry: &Arc<Entry>, session: &str) -> OfSession {
-        OfSession {
-            entry: Arc::clone(entry),
-            session: session.to_owned(),
-            tell: Arc::clone(&self.notifications),
-            triggers: Arc::clone(&self.triggers),
         }
     }
 
@@ -764,124 +618,6 @@ impl Entry {
     }
 }
 
-/// Hears what the recording of a session does by itself.
-struct OfSession {
-    entry: Arc<Entry>,
-    session: String,
-    tell: Arc<Notifications>,
-    triggers: Arc<Triggers>,
-}
-
-impl OfSession {
-    fn tell(&self, notification: &Notification) {
-        self.tell.tell(self.entry.owner.uid, notification);
-    }
-
-    fn tell_rotation(&self, id: u64, state: RotationState, path: Option<PathBuf>) {
-        self.tell(&Notification::Rotation { session: self.session.clone(), id, state, path: path.clone() });
-        self.triggers.has_rotation((self.entry.owner.uid, &self.session), state, (id, path));
-    }
-
-    fn log(&self, text: &str) {
-        log(&format!("session {} of user {}: {text}", self.session, self.entry.owner.uid));
-    }
-}
-
-impl Listener for OfSession {
-    fn is_due(&self) -> bool {
-        match self.entry.check_rotation() {
-            Ok(_) => true,
-            Err(error) => {
-                self.log(&format!("no rotation: {error}"));
-                false
-            }
-        }
-    }
-
-    fn has_rotated(&self, chunk: u64) {
-        let id = rotation_id(chunk);
-        let mut chunks = lock(&self.entry.chunks);
-        chunks.last = Some(Rotation { id, state: RotationState::Ongoing, path: None });
-        chunks.stopped.clear();
-        drop(chunks);
-        self.tell_rotation(id, RotationState::Ongoing, None);
-    }
-
-    fn has_chunk(&self, chunk: u64, result: Result<Stored, String>) {
-        let id = rotation_id(chunk);
-        let path = match result {
-            Ok(stored) => Some(stored.path),
-            Err(error) => {
-                self.log(&format!("trace chunk {id}: {error}"));
-                None
-            }
-        };
-        if let Some(path) = &path {
-            lock(&self.entry.files).add(path.clone());
-        }
-        let state = if path.is_some() { RotationState::Completed } else { RotationState::Failed };
-        let mut chunks = lock(&self.entry.chunks);
-        match &mut chunks.last {
-            Some(last) if last.id >= id => {
-                if last.id == id {
-                    *last = Rotation { id, state, path: path.clone() };
-                }
-                drop(chunks);
-                self.tell_rotation(id, state, path);
-            }
-            // A stop has closed it.
-            _ => {
-                if chunks.stopped.len() >= STOPPED_MAX {
-                    chunks.stopped.remove(0);
-                }
-                chunks.stopped.push((id, path));
-            }
-        }
-    }
-
-    fn has_notes(&self, notes: Vec<String>, of: Whose) {
-        let new = lock(&self.entry.notes).add(notes, of);
-        for text in new {
-            self.log(&text);
-            self.tell(&Notification::Note { session: self.session.clone(), text });
-        }
-    }
-
-    fn sample_period(&self) -> Option<Duration> {
-        if !self.triggers.wants_samples(self.entry.owner.uid, &self.session) {
-            return None;
-        }
-        let model = lock(&self.entry.model);
-        let timers = model.channels().filter_map(|(_, channel)| channel.attributes.monitor_timer_us);
-        let shortest = timers.filter(|period| *period != 0).min();
-        shortest.map(|period| Duration::from_micros(period).max(SAMPLE_MIN))
-    }
-
-    fn has_trace(&self, recording: &Arc<Publication>) {
-        if let Some(offer) = &self.entry.offer {
-            offer.add(Arc::clone(recording));
-        }
-    }
-
-    fn trace_follows(&self, is_so: bool) {
-        match &self.entry.offer {
-            Some(offer) if is_so => offer.hold(),
-            Some(offer) => offer.release(),
-            None => {}
-        }
-    }
-
-    fn has_sample(&self, sample: &Sample) {
-        self.triggers.has_sample(self.entry.owner.uid, &self.session, sample);
-    }
-
-    fn has_failed(&self, why: &str) {
-        self.log(why);
-        let (session, reason) = (self.session.clone(), Some(why.to_owned()));
-        self.tell(&Notification::Activity { session, active: true, reason });
-    }
-}
-
 /// What rules are about, with what is known of programs.
 fn world_with(known: &Programs) -> Answer<World> {
     Ok(World { catalogue: catalogue()?, programs: known.all(), generation: known.generation() })
@@ -895,66 +631,6 @@ fn rotation_id(chunk: u64) -> u64 {
 /// The chunk that a rotation archives.
 fn chunk_of(rotation: u64) -> u64 {
     rotation.saturating_add(1)
-}
-
-/// Takes a snapshot into a directory of the daemon's own, and sends it to a relay daemon as the user.
-fn snapshot_for(
-    recorder: &Recorder,
-    owner: &Owner,
-    (target, place): (&Target, &Path),
-    to: SnapshotTo,
-) -> Answer<Stored> {
-    let Stored { path, events } = recorder.snapshot(SnapshotTo { dir: place.to_owned(), ..to })?;
-    let refused = |error: io::Error| ControlError::new(Code::SnapshotFailed, error.to_string());
-    let sent = std::thread::scope(|scope| {
-        let send = || owner.take_identity().map_err(refused).and_then(|()| send_snapshot(target, &path));
-        scope.spawn(send).join()
-    });
-    // A panic has been printed.
-    let path = sent.unwrap_or_else(|_| Err(Code::SnapshotFailed.into()))?;
-    Ok(Stored { path, events })
-}
-
-/// Where a snapshot goes: to the place that is named, or to the session's first output.
-fn snapshot_to(model: &Model, wanted: &TakeSnapshot) -> Answer<(SnapshotTo, To)> {
-    model.check_snapshot(wanted)?;
-    let TakeSnapshot { name, path, max_size } = wanted.clone();
-    let output = model.session().snapshot_outputs.first();
-    let dir = path.or_else(|| output.map(|output| output.path.clone()));
-    let place = To::of(dir.ok_or_else(|| ControlError::from(Code::NoOutput))?)?;
-    let to = SnapshotTo {
-        dir: PathBuf::new(),
-        name: name.or_else(|| output?.name.clone()).unwrap_or_else(|| "snapshot".to_owned()),
-        max_size: max_size.or_else(|| output?.max_size),
-    };
-    Ok((to, place))
-}
-
-/// Where something goes.
-enum To {
-    Directory(PathBuf),
-    Relay(RelayAddress),
-}
-
-impl To {
-    fn of(place: PathBuf) -> Answer<Self> {
-        match place.to_str().filter(|url| url.contains("://")) {
-            Some(url) => RelayAddress::parse(url).map(Self::Relay).ok_or_else(|| Code::Invalid.into()),
-            None => Ok(Self::Directory(place)),
-        }
-    }
-}
-
-/// Where a session is recorded to.
-fn output_of(model: &Model) -> Answer<To> {
-    let session = model.session();
-    let path = match &session.summary.mode {
-        SessionMode::Local { output } => output.clone(),
-        SessionMode::Served { output, .. } => Some(output.clone()),
-        SessionMode::Snapshot => session.snapshot_outputs.first().map(|output| output.path.clone()),
-        SessionMode::Network { url } | SessionMode::Live { url, .. } => Some(PathBuf::from(url)),
-    };
-    To::of(path.ok_or_else(|| ControlError::from(Code::NoOutput))?)
 }
 
 /// Tells who looks after the daemon, without anything that a terminal obeys: names are those of users.

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Chunks, Entry, OfSession, Registry, lock, log};
+use super::{Chunks, Entry, Registry, listener::OfSession, lock, log};
 use crate::{
     capture::HandOver,
     control::{Code, ControlError, api::Notification},
