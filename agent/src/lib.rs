@@ -66,6 +66,8 @@ pub mod flame;
 pub mod input;
 pub mod output;
 mod parallel;
+#[cfg(feature = "record")]
+pub mod quantity;
 mod reason;
 pub mod report;
 pub mod terminal;

@@ -1,5 +1,7 @@
 //! `daemon`: serve recording sessions.
 
+mod checking;
+
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
@@ -58,6 +60,18 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::kilobytes, default_value = "1G")]
     pub relay_backlog: u64,
 
+    /// What it records always: this file, and those of `conf.d` beside it. They are read again when they
+    /// change, and on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Say what is wrong in the configuration, with its places, and whether this kernel can record it; then
+    /// end
+    #[arg(long, requires = "config", conflicts_with = "background")]
+    pub check: bool,
+    /// Print the JSON Schema of the configuration, and end
+    #[arg(long, conflicts_with_all = ["check", "background", "config"])]
+    pub schema: bool,
+
     /// Return when the daemon accepts connections, and serve on in the background
     #[arg(long)]
     pub background: bool,
@@ -65,6 +79,12 @@ pub struct DaemonArgs {
 
 /// Runs the command.
 pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
+    if args.schema {
+        return checking::print_schema();
+    }
+    if let Some(path) = args.config.as_ref().filter(|_| args.check) {
+        return checking::check(path);
+    }
     let options = service::Options {
         socket: args.socket.clone(),
         state: args.state.clone(),
@@ -73,6 +93,7 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         user_descriptors: args.user_descriptors,
         live_bind: args.live_bind,
         relay_backlog: args.relay_backlog.saturating_mul(1 << 10),
+        config: args.config.clone(),
     };
     super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     if args.background {
@@ -110,6 +131,11 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
         command.arg("--user-descriptors").arg(descriptors.to_string());
     }
     command.arg("--relay-backlog").arg(format!("{}K", args.relay_backlog));
+    if let Some(path) = &args.config {
+        // It is another directory's there.
+        let path = std::path::absolute(path).map_err(CliError::system("find the configuration"))?;
+        command.arg("--config").arg(path);
+    }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;
     let mut line = String::new();

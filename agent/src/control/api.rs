@@ -69,6 +69,33 @@ pub struct TakeSnapshot {
     pub max_size: Option<u64>,
 }
 
+/// The configuration of a daemon, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ConfigurationState {
+    /// The first of its files.
+    #[schema(value_type = String)]
+    pub path: PathBuf,
+    /// When that which is in force was read, in seconds since 1970.
+    pub read_at: u64,
+    /// How often it was read again since the daemon was started.
+    pub reloads: u64,
+    /// How often it was refused, and the one before stayed in force.
+    pub refused: u64,
+    /// What the last reading has led to.
+    pub last: Reload,
+}
+
+/// What reading a configuration has led to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Reload {
+    /// What is wrong in it, with the places. If there is something, nothing else was done.
+    pub mistakes: Vec<String>,
+    /// What was added, changed and removed.
+    pub changes: Vec<String>,
+    /// What could not be done, and why.
+    pub failures: Vec<String>,
+}
+
 /// A channel that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]

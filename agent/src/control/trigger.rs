@@ -18,6 +18,17 @@ pub struct NewTrigger {
     pub condition: Condition,
     /// What is done then, in this order.
     pub actions: Vec<Action>,
+    /// Whether the daemon's configuration says it. No client can.
+    #[serde(skip)]
+    pub configured: bool,
+}
+
+impl NewTrigger {
+    /// Whether a trigger that is there is what this one would be.
+    pub fn is_like(&self, there: &Trigger) -> bool {
+        let actions = there.actions.iter().map(|of| &of.action);
+        self.condition == there.condition && self.actions.iter().eq(actions)
+    }
 }
 
 /// A trigger that is there.
@@ -41,6 +52,9 @@ pub struct Trigger {
     pub problem: Option<String>,
     /// What is done when it fires.
     pub actions: Vec<ActionState>,
+    /// Whether the daemon's configuration says it, which then is where it is changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub configured: bool,
 }
 
 /// An action of a trigger that is there.

@@ -398,7 +398,7 @@ impl Directory {
     }
 
     /// A descriptor that can be read. A directory that one may only write to has none.
-    fn open_itself(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn open_itself(&self) -> io::Result<OwnedFd> {
         Ok(openat(&self.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
     }
 }

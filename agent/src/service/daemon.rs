@@ -21,6 +21,8 @@ use tokio::{
 };
 
 use super::{
+    config::ConfigError,
+    configuration::Configuration,
     descriptors::Descriptors,
     handover, http,
     listen::{Listener, Passed},
@@ -39,6 +41,8 @@ use crate::{handover::Parcels, kernel::cpus::Cpus};
 /// What is said to who asks for a hand-over in vain.
 const NOT_STORED: &str = "SIGUSR2: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
                           this one (FileDescriptorStoreMax=); they go on here";
+/// What is said to who asks for a configuration to be read again in vain.
+const NO_CONFIG: &str = "SIGHUP: there is no configuration to read again; give one with --config";
 /// Connections at a time. Others wait until one ends.
 const CONNECTIONS_MAX: usize = 256;
 /// Connections of a user at a time, so that nobody takes all of them.
@@ -68,6 +72,8 @@ pub struct Options {
     pub live_bind: std::net::SocketAddr,
     /// Bytes of each session that may wait here for its relay daemon.
     pub relay_backlog: u64,
+    /// The first file of its configuration, if it has one.
+    pub config: Option<PathBuf>,
 }
 
 /// Why there is no daemon.
@@ -85,6 +91,9 @@ pub enum DaemonError {
         #[source]
         source: io::Error,
     },
+    /// What it is to record.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// Something of the process.
     #[error("cannot {action}: {source}")]
     System {
@@ -107,6 +116,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    replace: Signal,
 }
 
 impl Signals {
@@ -116,6 +126,7 @@ impl Signals {
             terminate: of(SignalKind::terminate())?,
             interrupt: of(SignalKind::interrupt())?,
             hangup: of(SignalKind::hangup())?,
+            replace: of(SignalKind::user_defined2())?,
         })
     }
 }
@@ -169,6 +180,10 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let limits = (shares(options)?, descriptors);
     let relays = (Places::new(&options.state), options.relay_backlog);
     let live = Live::new(options.live_bind);
+    let configuration = match &options.config {
+        Some(path) => Some(Arc::new(Configuration::read(path, &options.state, cpus()?)?)),
+        None => None,
+    };
     let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, live, relays));
     // First of all: their rings fill.
     let going_on =
@@ -185,8 +200,13 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     look_each_second(registry.triggers()).map_err(DaemonError::system("start threads"))?;
     registry.watch_triggers_again().map_err(DaemonError::system("start threads"))?;
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
+    if let Some(configuration) = &configuration {
+        configuration.apply(&registry);
+        configuration.follow(&registry).map_err(DaemonError::system("watch the configuration"))?;
+    }
     let told = (signals, &supervisor, parcels.is_some());
-    let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), told, ready));
+    let of_daemon = (Arc::clone(&registry), configuration);
+    let served = runtime.block_on(serve(&listener, group, of_daemon, told, ready));
     let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
     if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
         while_alive(&supervisor, || handover::hand_over(&registry, parcels));
@@ -249,10 +269,14 @@ fn parcels_of(stored: Vec<(String, OwnedFd)>, supervisor: &Supervisor) -> Option
 
 /// What users may have.
 fn shares(options: &Options) -> Result<Shares, DaemonError> {
+    let memory = options.user_memory.unwrap_or_else(|| memory_of_machine() / 4);
+    Ok(Shares::new(memory, cpus()?))
+}
+
+fn cpus() -> Result<u64, DaemonError> {
     let cpus =
         Cpus::read().map_err(|error| DaemonError::system("count the CPUs")(io::Error::other(error)))?;
-    let memory = options.user_memory.unwrap_or_else(|| memory_of_machine() / 4);
-    Ok(Shares::new(memory, cpus.online.iter().count() as u64))
+    Ok(cpus.online.iter().count() as u64)
 }
 
 fn memory_of_machine() -> u64 {
@@ -277,7 +301,7 @@ fn watch_programs(registry: &Arc<Registry>) -> io::Result<()> {
 async fn serve(
     listener: &Listener,
     group: Option<Group>,
-    registry: Arc<Registry>,
+    (registry, configuration): (Arc<Registry>, Option<Arc<Configuration>>),
     (mut signals, supervisor, can_hand_over): (Signals, &Supervisor, bool),
     ready: impl FnOnce(),
 ) -> Result<Ended, DaemonError> {
@@ -287,7 +311,7 @@ async fn serve(
         UnixListener::from_std(socket)
     });
     let socket = socket.map_err(failed)?;
-    let router = http::router(registry);
+    let router = http::router(registry, configuration.clone());
     let group = group.map(Arc::new);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let users = Users::default();
@@ -305,7 +329,11 @@ async fn serve(
         tokio::select! {
             _ = signals.terminate.recv() => break Ended::Stopped,
             _ = signals.interrupt.recv() => break Ended::Stopped,
-            _ = signals.hangup.recv() => {
+            _ = signals.hangup.recv() => match &configuration {
+                Some(configuration) => configuration.reload_soon(),
+                None => log(NO_CONFIG),
+            },
+            _ = signals.replace.recv() => {
                 if can_hand_over {
                     break Ended::HandedOver;
                 }

@@ -6,6 +6,8 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `config` | what files say that is recorded, always |
+//! | `configuration` | those files while the daemon runs |
 //! | `daemon` | from the start to the end of the process |
 //! | `listen` | the socket, from systemd or our own |
 //! | `live` | the server of viewers |
@@ -28,6 +30,8 @@
 //! | `fuzz` | requests of anybody, without recording |
 
 mod amounts;
+pub mod config;
+mod configuration;
 mod daemon;
 mod descriptors;
 mod files;

@@ -230,12 +230,12 @@ impl Recording {
             self.recorder.schedule(period, bytes);
         }
         if !self.is_open() {
-            return check_rules(Some(before), after, world);
+            return spec::check_rules(Some(before), after, world);
         }
         // Where no programs have come, a channel that is as before has the rules that are recorded.
         let base = (self.generation == world.generation).then_some(before);
         self.generation = world.generation;
-        if self.state == RecordingState::Outdated || shape(before) != shape(after) {
+        if self.state == RecordingState::Outdated || spec::shape(before) != spec::shape(after) {
             return self.replace(after, world);
         }
         let changed = match self.change_rules(base, after, world) {
@@ -269,9 +269,7 @@ impl Recording {
 
     /// Adds and removes rules while it goes on, in the channels that are not as they were.
     fn change_rules(&mut self, before: Option<&Model>, model: &Model, world: &World) -> Answer<Added> {
-        for (domain, channel) in changed(before, model) {
-            let buffer = spec::buffer_name(domain, &channel.name);
-            let wanted = spec::rules(world, domain, channel)?;
+        for (buffer, wanted) in spec::changed_rules(before, model, world)? {
             let recorded = self.rules.entry(buffer.clone()).or_default();
             let (over, new): (Vec<_>, Rules) = (
                 recorded
@@ -324,39 +322,6 @@ fn pauses(model: &Model) -> bool {
         (_, Format::Lttng) => !model.channels().any(overwrites),
         (_, Format::TraceDat) => false,
     }
-}
-
-/// What is fixed in a recording.
-fn shape(model: &Model) -> Vec<Channel> {
-    let fixed = |(_, channel): (Domain, &Channel)| Channel {
-        enabled: true,
-        discarded: 0,
-        lost_packets: 0,
-        rules: Vec::new(),
-        ..channel.clone()
-    };
-    model.channels().map(fixed).collect()
-}
-
-/// The channels that are not as they were before.
-fn changed<'m>(
-    before: Option<&'m Model>,
-    after: &'m Model,
-) -> impl Iterator<Item = (Domain, &'m Channel)> + 'm {
-    after.channels().filter(move |new| !before.is_some_and(|before| before.channels().any(|old| old == *new)))
-}
-
-/// Whether this machine has what the rules of a session name, before it is started: of the channels that are
-/// not as they were before.
-pub(super) fn check_rules(before: Option<&Model>, model: &Model, world: &World) -> Answer {
-    changed(before, model).try_for_each(|(domain, channel)| {
-        spec::contexts(channel)?;
-        spec::rules(world, domain, channel).map(drop)
-    })?;
-    for (attribute, values) in spec::tracked(model)? {
-        spec::tracking(attribute, Some(&values))?;
-    }
-    Ok(())
 }
 
 /// The events of this kernel.

@@ -1,5 +1,6 @@
 //! The sessions there are, and what is done with them.
 
+mod config;
 mod handover;
 mod listener;
 mod maps;
@@ -27,7 +28,7 @@ use super::{
     notes::RecordingNotes,
     notifications::{Listening, Notifications},
     peer::Peer,
-    recording::{Recording, catalogue, check_rules},
+    recording::{Recording, catalogue},
     recovery::{Notes, Recoveries},
     relay::{Abilities, Places},
     sessions::{Model, Programs, World, spec},
@@ -190,6 +191,12 @@ impl Registry {
         Ok(added)
     }
 
+    /// Removes a trigger of a user, unless the configuration says it; gives what it was.
+    pub(super) fn remove_trigger(&self, uid: u32, name: &str) -> Answer<Trigger> {
+        self.triggers.check_own(uid, name)?;
+        self.triggers.remove(uid, name)
+    }
+
     /// Goes on with a trigger that another daemon has handed over, with what the kernel counts for it.
     pub(super) fn take_trigger_over(&self, handed: HandedTrigger, maps: Vec<HandOver>) -> Answer {
         let descriptors = self.descriptors.of(handed.uid());
@@ -234,8 +241,14 @@ impl Registry {
             SessionMode::Served { output, .. } => Some(output.clone()),
             _ => model.session().snapshot_outputs.first().map(|output| output.path.clone()),
         };
-        let taken = self.shares.take(peer.uid, Share::default(), &model)?;
-        let owner = Owner::new(peer.uid, peer.gid);
+        let viewers = self.insert(Owner::new(peer.uid, peer.gid), model)?;
+        Ok(Created { name, output, viewers })
+    }
+
+    /// Adds a session of a user. Gives where viewers read it, if they can.
+    fn insert(&self, owner: Owner, model: Model) -> Answer<Option<String>> {
+        let (uid, name) = (owner.uid, model.name().to_owned());
+        let taken = self.shares.take(uid, Share::default(), &model)?;
         let offer = self.offer(&owner, &model)?;
         let viewers = offer.as_ref().map(|offer| self.live.address_of(offer));
         let entry = Entry {
@@ -258,19 +271,19 @@ impl Registry {
                 format!("there are {SESSIONS_MAX} sessions already"),
             ));
         }
-        if sessions.keys().filter(|(uid, _)| *uid == peer.uid).count() >= SESSIONS_OF_USER_MAX {
+        if sessions.keys().filter(|(of, _)| *of == uid).count() >= SESSIONS_OF_USER_MAX {
             return Err(ControlError::new(
                 Code::NoMemory,
-                format!("user {} has {SESSIONS_OF_USER_MAX} sessions already", peer.uid),
+                format!("user {uid} has {SESSIONS_OF_USER_MAX} sessions already"),
             ));
         }
-        let key = (peer.uid, name.clone());
+        let key = (uid, name);
         if sessions.contains_key(&key) {
             return Err(Code::SessionExists.into());
         }
         *lock(&entry.share) = taken.keep();
         sessions.insert(key, Arc::new(entry));
-        Ok(Created { name, output, viewers })
+        Ok(viewers)
     }
 
     /// Lets viewers read a session, if they are to.
@@ -315,7 +328,7 @@ impl Registry {
                 None if after.is_active() && after.channels().next().is_some() => {
                     *recording = Some(self.begin(&entry, &after, (&world, before.was_started()))?);
                 }
-                None => check_rules(Some(&before), &after, &world)?,
+                None => spec::check_rules(Some(&before), &after, &world)?,
             }
             entry.let_maps_track(&after)?;
             *lock(&entry.share) = taken.keep();
@@ -365,7 +378,12 @@ impl Registry {
     /// Ends a session, which is stopped first.
     pub(super) fn destroy(&self, uid: u32, name: &str) -> Answer<Destroyed> {
         let entry = self.find(uid, name)?;
-        let mut recording = self.lock(&entry, name)?;
+        lock(&entry.model).check_own()?;
+        self.end_session((uid, name), &entry)
+    }
+
+    fn end_session(&self, (uid, name): (u32, &str), entry: &Arc<Entry>) -> Answer<Destroyed> {
+        let mut recording = self.lock(entry, name)?;
         let counts = entry.count(recording.as_ref());
         let ended = recording.take().map_or(Ok(()), |recording| recording.end(None));
         lock(&self.sessions).remove(&(uid, name.to_owned()));

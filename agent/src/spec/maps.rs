@@ -16,6 +16,7 @@ const MAX_KEYS_MAX: u32 = 1 << 20;
 const NAME_MAX: usize = 4096;
 
 /// Events that are counted, or times between two events, told apart by fields.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapSpec {
@@ -47,6 +48,7 @@ pub struct MapSpec {
 }
 
 /// Fields that have the same value in both events of a time.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairSpec {
@@ -57,6 +59,7 @@ pub struct PairSpec {
 }
 
 /// What a map keeps of each of its entries.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FunctionSpec {

@@ -82,6 +82,7 @@ pub const PACKET_UNIT: u64 = 4096;
 pub const KEEP_BYTES_MIN: u64 = 128 << 10;
 
 /// A recording.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordingSpec {
@@ -123,6 +124,7 @@ impl Default for RecordingSpec {
 }
 
 /// Who has rings of its own in a channel.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OwnRings {
@@ -133,6 +135,7 @@ pub enum OwnRings {
 }
 
 /// A buffer of each CPU, and what is recorded into it.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
@@ -146,19 +149,24 @@ pub struct ChannelSpec {
     pub ignore_unknown: bool,
     /// Events that are followed by the kernel's stack.
     #[serde(with = "text::list")]
+    #[cfg_attr(feature = "service", schema(value_type = Vec<String>, default = json!([])))]
     pub kernel_stacks: Vec<EventSelector>,
     /// Events that are followed by the stack of user space.
     #[serde(with = "text::list")]
+    #[cfg_attr(feature = "service", schema(value_type = Vec<String>, default = json!([])))]
     pub user_stacks: Vec<EventSelector>,
     /// How much is recorded of strings that system calls are given: bytes, or `off`.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String, default = "63"))]
     pub strings: StringLimit,
     /// Which programs record: `auto`, `fast` or `generic`.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String, default = "auto"))]
     pub lane: LaneChoice,
     /// Fields that are added to all of its events, those that are added to the channel while the recording
     /// goes on included, before the [contexts of their rules](RuleSpec::contexts).
     #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
+    #[cfg_attr(feature = "service", schema(value_type = Vec<String>, default = json!([])))]
     pub contexts: Vec<Context>,
     /// Bytes of each CPU's ring; rounded up to whole pages, of which there are two at least.
     pub ring_bytes: u64,
@@ -243,11 +251,13 @@ impl Default for ChannelSpec {
 }
 
 /// When a snapshot is taken. One is taken at a time.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotSpec {
     /// The event that asks for it: one of the kernel or of a probe. It is recorded in any case.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     pub when: EventSelector,
     /// Only records of it that match are recorded, and ask. No rule of the channel selects the event then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,6 +271,7 @@ pub struct SnapshotSpec {
 }
 
 /// Events, and what is wanted of them.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
@@ -284,6 +295,7 @@ pub struct RuleSpec {
     pub rate: Option<u32>,
     /// Fields that are added to the events.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::list")]
+    #[cfg_attr(feature = "service", schema(value_type = Vec<String>))]
     pub contexts: Vec<Context>,
 }
 
@@ -302,6 +314,7 @@ impl RuleSpec {
 }
 
 /// A language of filters.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FilterLanguage {
@@ -313,14 +326,17 @@ pub enum FilterLanguage {
 }
 
 /// Which events a rule is about.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum What {
     /// Events of the kernel: `sched:sched_switch`, `sched`, `syscalls:*open*`, `all`.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     Events(EventSelector),
     /// Events of the kernel that are not recorded.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     Exclude(EventSelector),
     /// A function of the kernel or a place in it: `[GRP/][NAME=]FUNC[+OFF] [ARG=]FETCH[:TYPE]...`.
     Kprobe(String),
@@ -384,6 +400,7 @@ impl What {
 }
 
 /// A graph of calls.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GraphSpec {
@@ -398,6 +415,7 @@ pub struct GraphSpec {
 }
 
 /// How the functions of a graph are hooked.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GraphHooks {
@@ -419,6 +437,7 @@ pub type TraitSpec = BTreeMap<Attribute, Vec<String>>;
 
 /// Whose events are recorded. What is said of processes and attributes is ANDed; the values of one of them
 /// are ORed.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
@@ -433,10 +452,12 @@ pub struct ScopeSpec {
     pub children: bool,
     /// What a thread has to be: one of the values of each attribute that is named here, of which an empty
     /// list has none.
+    #[cfg_attr(feature = "service", schema(value_type = BTreeMap<String, Vec<String>>, default = json!({})))]
     pub track: TraitSpec,
     /// Containers, machines and systemd units: more values of [`Attribute::Cgroup`].
     pub containers: Vec<String>,
     /// What a thread must not be: any of the values.
+    #[cfg_attr(feature = "service", schema(value_type = BTreeMap<String, Vec<String>>, default = json!({})))]
     pub exclude: TraitSpec,
     /// Whether `track` changes while the recording goes on (a library does that). It costs a few instructions
     /// of each event.
@@ -444,6 +465,7 @@ pub struct ScopeSpec {
     pub changes: bool,
     /// Only what fires on these CPUs, as a list (`0-3,8`); all CPUs where nothing is said.
     #[serde(with = "text::option")]
+    #[cfg_attr(feature = "service", schema(value_type = Option<String>, default = json!(null)))]
     pub cpus: Option<CpuSet>,
     /// The recorder's own threads, too.
     pub own_threads: bool,
@@ -474,6 +496,7 @@ impl ScopeSpec {
 }
 
 /// When a recording begins and ends by itself, and what counts as failed.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSpec {
@@ -490,11 +513,13 @@ pub struct LimitSpec {
 }
 
 /// An event at which something happens.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WhenSpec {
     /// One of the kernel, or of a probe that is recorded.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     pub when: EventSelector,
     /// Only a firing that matches counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -503,6 +528,7 @@ pub struct WhenSpec {
 
 /// When a file is closed and the next one begun. Each is complete, and named by the times of its begin and
 /// end and its number (`20260302T101500+0000-20260302T101600+0000-1.dat`).
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RotationSpec {
@@ -515,11 +541,13 @@ pub struct RotationSpec {
 }
 
 /// The file.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileSpec {
     /// Where it goes. With a [rotation](RecordingSpec::rotation) it is the directory of the files, and of a
     /// [trace](TraceFormat) its own, which nothing else is in. It is created if it is not there.
+    #[cfg_attr(feature = "service", schema(value_type = String, default = "trace.dat"))]
     pub path: PathBuf,
     /// What is written.
     #[serde(skip_serializing_if = "is_default")]
@@ -530,9 +558,11 @@ pub struct FileSpec {
     pub live_ns: Option<u64>,
     /// `none`, `zstd` or `zstd:LEVEL`.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String, default = "zstd"))]
     pub compression: Compression,
     /// The clock of the time stamps: `mono`, `boot` or `tai`.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "service", schema(value_type = String, default = "mono"))]
     pub clock: TraceClock,
     /// Store the offset of the clock to wall-clock time.
     pub date: bool,
@@ -561,6 +591,7 @@ impl Default for FileSpec {
 }
 
 /// What a recording is written as.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceFormat {
@@ -574,6 +605,7 @@ pub enum TraceFormat {
 }
 
 /// When the kernel's symbols are stored. They are the largest part of a small file.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kallsyms {

@@ -11,6 +11,7 @@ use crate::control;
     info(title = "tracer-agent daemon", description = "Recording sessions, controlled over a Unix socket."),
     paths(
         routes::daemon,
+        routes::get_configuration,
         routes::openapi,
         routes::notifications,
         routes::instrumentation,

@@ -23,11 +23,12 @@ use crate::{
         NewMap, NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped,
         Summary, Tracker, Trigger,
         api::{
-            Daemon, Enable, EnableRules, NewChannel, NewContexts, Notification, RulesChanged, TakeSnapshot,
-            Track,
+            ConfigurationState, Daemon, Enable, EnableRules, NewChannel, NewContexts, Notification,
+            RulesChanged, TakeSnapshot, Track,
         },
     },
     service::{
+        configuration::Configuration,
         peer::Peer,
         registry::{MapsAsked, Registry},
         user::Owner,
@@ -71,10 +72,14 @@ impl Whose {
 }
 
 /// All requests. Connections are of one peer each, which is an extension of their requests.
-pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
+pub(in crate::service) fn router(
+    registry: Arc<Registry>,
+    configuration: Option<Arc<Configuration>>,
+) -> Router {
     let channel = "/v1/sessions/{session}/domains/{domain}/channels/{channel}";
     Router::new()
         .route("/v1/daemon", get(daemon))
+        .route("/v1/configuration", get(get_configuration))
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/notifications", get(notifications))
         .route("/v1/instrumentation/{domain}", get(instrumentation))
@@ -103,6 +108,7 @@ pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(Extension(configuration))
         .with_state(registry)
 }
 
@@ -115,6 +121,22 @@ async fn unknown() -> Response {
 #[utoipa::path(get, path = "/v1/daemon", responses((status = 200, body = Daemon)))]
 pub(super) async fn daemon(Extension(peer): Who) -> Json<Daemon> {
     Json(Daemon { version: env!("CARGO_PKG_VERSION").to_owned(), pid: std::process::id(), uid: peer.uid })
+}
+
+/// The daemon's configuration, and what became of it, for root; `null` if it has none.
+#[utoipa::path(get, path = "/v1/configuration",
+    responses((status = 200, body = Option<ConfigurationState>), (status = "4XX", body = ControlError)))]
+pub(super) async fn get_configuration(
+    Extension(peer): Who,
+    Extension(configuration): Extension<Option<Arc<Configuration>>>,
+) -> Response {
+    answer(move || {
+        if !peer.is_root() {
+            return Err(Code::Permission.into());
+        }
+        Ok(configuration.map(|configuration| configuration.told()))
+    })
+    .await
 }
 
 /// This description.
@@ -220,7 +242,7 @@ pub(super) async fn remove_trigger(
     Path(trigger): Path<String>,
     Query(whose): Query<Whose>,
 ) -> Response {
-    answer(move || registry.triggers().remove(whose.of(peer)?, &trigger)).await
+    answer(move || registry.remove_trigger(whose.of(peer)?, &trigger)).await
 }
 
 /// Declares the handler of a request about a session.

@@ -10,14 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::{defaults, spec};
 use crate::{
     control::{
-        Channel, Code, ControlError, Domain, EventRule, Format, Instrumentation, NewMap, NewSession,
-        Schedule, Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
+        Buffers, Channel, ChannelAttributes, Code, ControlError, Domain, EventLoss, EventRule, Format,
+        Instrumentation, NewMap, NewSession, OutputMethod, Schedule, Session, SessionMode, SnapshotOutput,
+        Summary, Tracked, Tracker, UserProbe,
         api::{EnableRules, NewChannel, TakeSnapshot, Track},
         session::SessionDomain,
         track::Attribute,
     },
     relay::RelayAddress,
-    spec::SWITCH_NS_MIN,
+    service::config::{SessionConfig, SessionKind},
+    spec::{ChannelSpec, RecordingSpec, SWITCH_NS_MIN},
     utc,
 };
 
@@ -31,6 +33,9 @@ const MAPS_MAX: usize = 64;
 const NAME_MAX: usize = 254;
 /// The longest other text: patterns, filters, places.
 const TEXT_MAX: usize = 64 << 10;
+
+/// Microseconds between two looks at how full the rings of a configured session are.
+const MONITOR_US: u64 = 1_000_000;
 
 /// What viewers read is a trace of LTTng's format, and not written without a pause.
 fn check_served(output: &Path, timer_us: u64, format: Format) -> Result<(), ControlError> {
@@ -61,6 +66,18 @@ pub(in crate::service) struct Model {
     next_output: u32,
     /// Bytes of the memory of each map.
     map_bytes: BTreeMap<String, u64>,
+    /// What the daemon's configuration says of it, if it is one of its sessions.
+    #[serde(default)]
+    configured: Option<Box<Configured>>,
+}
+
+/// A session of the daemon's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::service) struct Configured {
+    /// What the configuration says.
+    pub(in crate::service) config: SessionConfig,
+    /// What is recorded of that, which may be less for a while.
+    pub(in crate::service) spec: RecordingSpec,
 }
 
 type Checked<T = ()> = Result<T, ControlError>;
@@ -94,11 +111,75 @@ impl Model {
             maps: Vec::new(),
             notes: Vec::new(),
         };
-        let mut model = Self { session, was_started: false, next_output: 1, map_bytes: BTreeMap::new() };
+        let mut model = Self {
+            session,
+            was_started: false,
+            next_output: 1,
+            map_bytes: BTreeMap::new(),
+            configured: None,
+        };
         if let Some(path) = snapshot_output {
             model.add_snapshot_output(SnapshotOutput { id: 0, name: None, path, max_size: None })?;
         }
         Ok(model)
+    }
+
+    /// A session of root that the configuration says, on a machine with so many CPUs, at a moment in seconds
+    /// since 1970. Its files go to `output`.
+    pub(in crate::service) fn of_config(
+        name: &str,
+        config: &SessionConfig,
+        output: &Path,
+        (cpus, now): (u64, u64),
+    ) -> Checked<Self> {
+        let output = output.to_owned();
+        let (mode, snapshot_output) = match config.mode {
+            SessionKind::Files => (SessionMode::Local { output: Some(output) }, None),
+            SessionKind::Snapshot => (SessionMode::Snapshot, Some(output)),
+        };
+        let name = Some(name.to_owned());
+        let mut model =
+            Self::create(NewSession { name, mode, snapshot_output, format: config.format }, 0, now)?;
+        model.configure(config, cpus);
+        Ok(model)
+    }
+
+    /// Lets it be what the configuration says.
+    pub(in crate::service) fn configure(&mut self, config: &SessionConfig, cpus: u64) {
+        let mut spec = config.spec(cpus);
+        name_channels(&mut spec);
+        let schedules = [
+            config.rotate.period.map(|period| Schedule::PeriodUs(period.nanoseconds() / 1000)),
+            config.rotate.size.map(|size| Schedule::SizeBytes(size.0)),
+        ];
+        self.session.schedules = schedules.into_iter().flatten().collect();
+        let lost = |name: &str| {
+            let before = self.channels().find(|(_, channel)| channel.name == name);
+            before.map_or((0, 0), |(_, channel)| (channel.discarded, channel.lost_packets))
+        };
+        let channels: Vec<Channel> =
+            spec.channels.iter().map(|channel| told_channel(channel, lost(&channel.name))).collect();
+        self.domain_mut(Domain::Kernel).channels = channels;
+        self.configured = Some(Box::new(Configured { config: config.clone(), spec }));
+    }
+
+    /// What the configuration says of it, if it is one of its sessions.
+    pub(in crate::service) fn configured(&self) -> Option<&Configured> {
+        self.configured.as_deref()
+    }
+
+    /// Refuses what only the configuration may change.
+    pub(in crate::service) fn check_own(&self) -> Checked {
+        if self.configured.is_none() {
+            return Ok(());
+        }
+        Err(ControlError::new(
+            Code::NotSupported,
+            format!(
+                "the daemon's configuration says what the session {} is and records: change it there, and reload it",
+                self.name()
+            ),
+        ))
     }
 
     /// The session as it is told.
@@ -212,6 +293,7 @@ impl Model {
     /// Adds a channel.
     pub(in crate::service) fn add_channel(&mut self, domain: Domain, new: NewChannel) -> Checked<Channel> {
         let NewChannel { name, attributes } = new;
+        self.check_own()?;
         check_name(&name, Code::ChannelName)?;
         if name.contains(['/', '.']) || name.starts_with('_') {
             return Err(Code::ChannelName.into());
@@ -348,6 +430,7 @@ impl Model {
     /// Changes what is recorded of an attribute of processes.
     pub(in crate::service) fn track(&mut self, domain: Domain, change: &Track) -> Checked<Tracker> {
         let Track { attribute, values, add } = change;
+        self.check_own()?;
         if domain == Domain::User && matches!(attribute, Attribute::Pid | Attribute::Uid | Attribute::Gid) {
             return Err(Code::TrackerDomain.into());
         }
@@ -392,6 +475,7 @@ impl Model {
 
     /// Adds a schedule of rotations.
     pub(in crate::service) fn add_schedule(&mut self, schedule: Schedule) -> Checked {
+        self.check_own()?;
         self.check_rotates()?;
         if matches!(schedule, Schedule::PeriodUs(0) | Schedule::SizeBytes(0)) {
             return Err(Code::Invalid.into());
@@ -405,6 +489,7 @@ impl Model {
 
     /// Removes a schedule of rotations.
     pub(in crate::service) fn remove_schedule(&mut self, schedule: &Schedule) -> Checked {
+        self.check_own()?;
         let index = self.session.schedules.iter().position(|there| is_same_kind(there, schedule));
         let index = index.ok_or_else(|| ControlError::from(Code::ScheduleNotSet))?;
         self.session.schedules.remove(index);
@@ -444,6 +529,7 @@ impl Model {
         output: SnapshotOutput,
     ) -> Checked<SnapshotOutput> {
         let SnapshotOutput { id: _, name, path, max_size } = output;
+        self.check_own()?;
         if !self.keeps() {
             return Err(Code::NotSnapshotSession.into());
         }
@@ -465,6 +551,7 @@ impl Model {
 
     /// Removes a place for snapshots, by its number or name.
     pub(in crate::service) fn remove_snapshot_output(&mut self, which: &str) -> Checked {
+        self.check_own()?;
         if !self.keeps() {
             return Err(Code::NotSnapshotSession.into());
         }
@@ -505,6 +592,7 @@ impl Model {
     }
 
     fn channel_mut(&mut self, domain: Domain, name: &str) -> Checked<&mut Channel> {
+        self.check_own()?;
         let missing = match domain {
             Domain::Kernel => Code::NoKernelChannel,
             Domain::User => Code::NoUserChannel,
@@ -525,6 +613,42 @@ impl Model {
             }
         };
         &mut domains[index]
+    }
+}
+
+/// Gives channels without a name one that no other has.
+fn name_channels(spec: &mut RecordingSpec) {
+    let taken: Vec<String> = spec.channels.iter().map(|channel| channel.name.clone()).collect();
+    for channel in spec.channels.iter_mut().filter(|channel| channel.name.is_empty()) {
+        let free = (0..).map(|number| format!("channel{number}")).find(|name| !taken.contains(name));
+        channel.name = free.unwrap_or_default();
+    }
+}
+
+/// A channel of the configuration as clients are told of it: its pages are the sub-buffers.
+fn told_channel(spec: &ChannelSpec, (discarded, lost_packets): (u64, u64)) -> Channel {
+    let page = agent_ebpf::PAGE_SIZE as u64;
+    let loss = if spec.overwrite { EventLoss::Overwrite } else { EventLoss::Discard };
+    Channel {
+        name: spec.name.clone(),
+        enabled: true,
+        attributes: ChannelAttributes {
+            event_loss: Some(loss),
+            subbuf_size: Some(page),
+            num_subbuf: Some(spec.ring_bytes.div_ceil(page).max(2)),
+            switch_timer_us: Some(spec.switch_ns / 1000),
+            read_timer_us: Some(spec.poll_ns.unwrap_or_default() / 1000),
+            monitor_timer_us: Some(MONITOR_US),
+            blocking_timeout_us: Some(0),
+            output: Some(OutputMethod::Mmap),
+            tracefile_size: Some(spec.tracefile_bytes.unwrap_or_default()),
+            tracefile_count: Some(spec.tracefile_count.unwrap_or_default()),
+            buffers: Some(Buffers::Global),
+        },
+        discarded,
+        lost_packets,
+        contexts: Vec::new(),
+        rules: Vec::new(),
     }
 }
 

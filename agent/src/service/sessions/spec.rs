@@ -36,15 +36,11 @@ pub(in crate::service) fn of(
     world: &World,
     output: &Path,
 ) -> Result<RecordingSpec, ControlError> {
-    let mut channels = Vec::new();
-    for (domain, channel) in model.channels() {
-        channels.push(of_channel(world, domain, channel, model.session().summary.format)?);
-    }
-    let mut spec = RecordingSpec {
-        channels,
-        scope: ScopeSpec { track: tracked(model)?, changes: true, ..Default::default() },
-        ..Default::default()
+    let mut spec = match model.configured() {
+        Some(configured) => configured.spec.clone(),
+        None => said(model, world)?,
     };
+    spec.channels.iter_mut().for_each(|channel| channel.spare_events = SPARE_EVENTS);
     spec.file.date = true;
     spec.file.live_ns = model.session().summary.mode.live_timer_us().map(|us| us.saturating_mul(1000));
     let format = model.session().summary.format;
@@ -63,6 +59,16 @@ pub(in crate::service) fn of(
         spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
     }
     Ok(spec)
+}
+
+/// What the channels and trackers of a session say.
+fn said(model: &Model, world: &World) -> Result<RecordingSpec, ControlError> {
+    let mut channels = Vec::new();
+    for (domain, channel) in model.channels() {
+        channels.push(of_channel(world, domain, channel, model.session().summary.format)?);
+    }
+    let scope = ScopeSpec { track: tracked(model)?, changes: true, ..Default::default() };
+    Ok(RecordingSpec { channels, scope, ..Default::default() })
 }
 
 /// The name of a channel in a file: that of its session. Channels of both domains may have the same.
@@ -89,7 +95,6 @@ fn of_channel(
         overwrite,
         switch_ns: nanoseconds(attributes.switch_timer_us),
         poll_ns: Some(nanoseconds(attributes.read_timer_us)).filter(|period| *period != 0),
-        spare_events: SPARE_EVENTS,
         own_rings: own_rings(attributes.buffers),
         contexts: contexts(channel)?,
         ..ChannelSpec::default()
@@ -128,11 +133,67 @@ pub(in crate::service) type Rules = BTreeMap<(&'static str, String), RuleSpec>;
 
 /// What a recording has: what is recorded into each buffer, and whose events.
 pub(in crate::service) fn recorded(spec: &RecordingSpec) -> (BTreeMap<String, Rules>, Tracks) {
-    let of_channel = |channel: &ChannelSpec| {
-        let rules = channel.rules.iter().map(|rule| (key_of(rule), rule.clone()));
-        (channel.name.clone(), rules.collect())
+    (spec.channels.iter().map(of_buffer).collect(), spec.scope.track.clone())
+}
+
+fn of_buffer(channel: &ChannelSpec) -> (String, Rules) {
+    let rules = channel.rules.iter().map(|rule| (key_of(rule), rule.clone()));
+    (channel.name.clone(), rules.collect())
+}
+
+/// What is to be recorded into the buffers of a session that are not as they were before.
+pub(in crate::service) fn changed_rules(
+    before: Option<&Model>,
+    model: &Model,
+    world: &World,
+) -> Result<Vec<(String, Rules)>, ControlError> {
+    if let Some(configured) = model.configured() {
+        return Ok(configured.spec.channels.iter().map(of_buffer).collect());
+    }
+    let of = |(domain, channel): (Domain, &Channel)| {
+        Ok((buffer_name(domain, &channel.name), rules(world, domain, channel)?))
     };
-    (spec.channels.iter().map(of_channel).collect(), spec.scope.track.clone())
+    changed(before, model).map(of).collect()
+}
+
+/// The channels that are not as they were before.
+fn changed<'m>(
+    before: Option<&'m Model>,
+    after: &'m Model,
+) -> impl Iterator<Item = (Domain, &'m Channel)> + 'm {
+    after.channels().filter(move |new| !before.is_some_and(|before| before.channels().any(|old| old == *new)))
+}
+
+/// Whether this machine has what the rules of a session name, before it is started: of the channels that are
+/// not as they were before.
+pub(in crate::service) fn check_rules(
+    before: Option<&Model>,
+    model: &Model,
+    world: &World,
+) -> Result<(), ControlError> {
+    changed(before, model).try_for_each(|(_, channel)| contexts(channel).map(drop))?;
+    changed_rules(before, model, world)?;
+    for (attribute, values) in tracked(model)? {
+        tracking(attribute, Some(&values))?;
+    }
+    Ok(())
+}
+
+/// What is fixed in a recording of a session: of what is configured, all but the rules.
+pub(in crate::service) fn shape(model: &Model) -> (Vec<Channel>, Option<RecordingSpec>) {
+    let fixed = |(_, channel): (Domain, &Channel)| Channel {
+        enabled: true,
+        discarded: 0,
+        lost_packets: 0,
+        rules: Vec::new(),
+        ..channel.clone()
+    };
+    let configured = model.configured().map(|configured| {
+        let mut spec = configured.spec.clone();
+        spec.channels.iter_mut().for_each(|channel| channel.rules.clear());
+        spec
+    });
+    (model.channels().map(fixed).collect(), configured)
 }
 
 pub(in crate::service) fn key_of(rule: &RuleSpec) -> (&'static str, String) {
@@ -201,6 +262,9 @@ pub(in crate::service) fn contexts(channel: &Channel) -> Result<Vec<Context>, Co
 
 /// What a session tracks. A recording tracks one thing: that of the domains that have channels.
 pub(in crate::service) fn tracked(model: &Model) -> Result<Tracks, ControlError> {
+    if let Some(configured) = model.configured() {
+        return Ok(configured.spec.scope.track.clone());
+    }
     let domains = model.session().domains.iter();
     let mut trackers = domains.filter(|of| !of.channels.is_empty()).map(|of| &of.trackers);
     let mut tracks = Tracks::new();

@@ -25,7 +25,7 @@ type Checked<T = ()> = Result<T, ControlError>;
 
 /// Whether a user may have such a trigger, whatever the machine is.
 pub(in crate::service) fn check(uid: u32, new: &NewTrigger) -> Checked {
-    let NewTrigger { name, condition, actions } = new;
+    let NewTrigger { name, condition, actions, configured: _ } = new;
     if let Some(name) = name {
         check_name(name, Code::InvalidTrigger)?;
     }

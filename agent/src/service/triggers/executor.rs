@@ -286,7 +286,7 @@ mod tests {
         let kinds = [ActionKind::StartSession { session: "s".into() }, ActionKind::Notify];
         let action = |kind| Action { kind, rate_policy: RatePolicy::default() };
         let condition = Condition::RotationOngoing { session: "s".into() };
-        let new = NewTrigger { name: None, condition, actions: kinds.map(action).into() };
+        let new = NewTrigger { name: None, condition, actions: kinds.map(action).into(), configured: false };
         Arc::new(Entry::new("t".into(), Owner::new(0, 0), (new, super::super::Counted::default())))
     }
 

@@ -211,6 +211,18 @@ impl Triggers {
         Ok(entry)
     }
 
+    /// Refuses to change what only the configuration may.
+    pub(super) fn check_own(&self, uid: u32, name: &str) -> Result<(), ControlError> {
+        let all = lock(&self.all);
+        match all.get(&(uid, name.to_owned())) {
+            Some(entry) if entry.configured => Err(ControlError::new(
+                Code::NotSupported,
+                format!("the daemon's configuration says the trigger {name}: remove it there, and reload it"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes a trigger; gives what it was.
     pub(super) fn remove(&self, uid: u32, name: &str) -> Result<Trigger, ControlError> {
         let removed = lock(&self.all).remove(&(uid, name.to_owned()));

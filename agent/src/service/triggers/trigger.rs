@@ -31,6 +31,8 @@ pub(super) struct Entry {
     pub(super) text: usize,
     /// What the kernel counts for it.
     pub(super) counted: Counted,
+    /// Whether the configuration says it.
+    pub(super) configured: bool,
     /// Whether another daemon has had it before.
     pub(super) is_handed: bool,
     state: Mutex<State>,
@@ -59,10 +61,21 @@ impl Entry {
     pub(super) fn new(name: String, owner: Owner, (new, counted): (NewTrigger, Counted)) -> Self {
         // What is plain data is JSON.
         let text = serde_json::to_vec(&new).unwrap_or_default().len() + name.len();
-        let NewTrigger { name: _, condition, actions } = new;
+        let NewTrigger { name: _, condition, actions, configured } = new;
         let counts = vec![Counts::default(); actions.len()];
         let state = State { actions: counts, ..State::default() };
-        Self { name, owner, condition, actions, text, counted, is_handed: false, state: Mutex::new(state) }
+        let is_handed = false;
+        Self {
+            name,
+            owner,
+            condition,
+            actions,
+            text,
+            counted,
+            configured,
+            is_handed,
+            state: Mutex::new(state),
+        }
     }
 
     /// One that another daemon has had. What its condition is about is not watched yet.
@@ -71,7 +84,8 @@ impl Entry {
     /// This daemon takes no such trigger.
     pub(super) fn of_handed(handed: HandedTrigger, counted: Counted) -> Result<Self, ControlError> {
         let HandedTrigger { gid, is_reached, trigger, maps: _ } = handed;
-        let Trigger { name, uid, condition, fired, missed, interruptions, problem: _, actions } = trigger;
+        let Trigger { name, uid, condition, fired, missed, interruptions, problem: _, actions, configured } =
+            trigger;
         let counts = |of: &ActionState| Counts {
             executed: of.executed,
             failed: of.failed,
@@ -81,7 +95,7 @@ impl Entry {
         let actions: Vec<Action> = actions.into_iter().map(|of| of.action).collect();
         // What the kernel counts it has counted meanwhile.
         let is_about_moments = condition.is_about_moments() && !counted.is_all(actions.len());
-        let new = NewTrigger { name: Some(name.clone()), condition, actions };
+        let new = NewTrigger { name: Some(name.clone()), condition, actions, configured };
         check(uid, &new)?;
         let mut entry = Self::new(name, Owner::new(uid, gid), (new, counted));
         entry.is_handed = true;
@@ -137,6 +151,7 @@ impl Entry {
             interruptions: state.interruptions,
             problem: state.problem.clone(),
             actions: self.actions.iter().zip(&state.actions).enumerate().map(action).collect(),
+            configured: self.configured,
         }
     }
 
@@ -239,6 +254,7 @@ mod tests {
             name: None,
             condition: Condition::RotationOngoing { session: "s".into() },
             actions: vec![action(RatePolicy::Every(2)), action(RatePolicy::OnceAfter(3))],
+            configured: false,
         };
         let entry = Entry::new("t".into(), Owner::new(0, 0), (new, Counted::default()));
         let due: Vec<_> =
@@ -257,6 +273,7 @@ mod tests {
             name: None,
             condition: Condition::ConsumedSize { session: "s".into(), bytes: 1 },
             actions: Vec::new(),
+            configured: false,
         };
         let entry = Entry::new("t".into(), Owner::new(0, 0), (new, Counted::default()));
         let rises = [true, true, false, true, false, false].map(|is_reached| entry.rises(is_reached));

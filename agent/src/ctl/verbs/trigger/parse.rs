@@ -106,7 +106,7 @@ pub(super) fn parse(at: &mut At, all: &[String]) -> Result<Wanted, Failure> {
         return Err(Failure::new("Need at least one --action."));
     }
     let owner = owner.map(|text| self::owner(&text)).transpose()?;
-    Ok(Wanted::Add { owner, new: Box::new(NewTrigger { name, condition, actions }) })
+    Ok(Wanted::Add { owner, new: Box::new(NewTrigger { name, condition, actions, configured: false }) })
 }
 
 /// What is missing for an option of the command itself says what there is.

@@ -21,6 +21,7 @@ fn made(new: &NewTrigger) -> Trigger {
         interruptions: 0,
         problem: None,
         actions: new.actions.iter().map(state).collect(),
+        configured: false,
     }
 }
 

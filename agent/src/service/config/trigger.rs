@@ -1,0 +1,48 @@
+//! Triggers that are always there.
+
+use serde::{Deserialize, Serialize};
+
+use super::check::{Way, Wrong};
+use crate::{
+    control::{
+        NewTrigger,
+        trigger::{Action, Condition},
+    },
+    service::triggers,
+};
+
+/// A condition, and what is done when it is satisfied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TriggerConfig {
+    /// Whether it is there at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// When it fires.
+    pub condition: Condition,
+    /// What is done then, in this order.
+    pub actions: Vec<Action>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl TriggerConfig {
+    /// The trigger, as a client would add it.
+    pub fn trigger(&self, name: &str) -> NewTrigger {
+        NewTrigger {
+            name: Some(name.to_owned()),
+            condition: self.condition.clone(),
+            actions: self.actions.clone(),
+            configured: true,
+        }
+    }
+
+    /// Looks for what contradicts itself.
+    pub(super) fn check(&self, at: &Way, name: &str, wrong: &mut Vec<Wrong>) {
+        if let Err(error) = triggers::check(0, &self.trigger(name)) {
+            wrong.push((at.clone(), error.message));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Sessions and triggers that the configuration says.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::{Answer, Registry, lock, log};
+use crate::{
+    control::{Code, ControlError, NewTrigger},
+    service::{
+        config::{Config, SessionConfig},
+        sessions::Model,
+        user::Owner,
+    },
+    utc,
+};
+
+/// Root, whose all of it is.
+const UID: u32 = 0;
+const GID: u32 = 0;
+
+/// What is done so that the daemon does what a configuration says, and what could not be done.
+#[derive(Debug, Default)]
+pub(in crate::service) struct Applied {
+    /// What has changed, in words.
+    pub(in crate::service) changes: Vec<String>,
+    /// What does not do what the configuration says, and why.
+    pub(in crate::service) failures: Vec<String>,
+}
+
+impl Applied {
+    fn note(&mut self, what: &str, done: Answer<Option<&'static str>>) {
+        match done {
+            Ok(Some(change)) => self.changes.push(format!("{what} {change}")),
+            Ok(None) => {}
+            Err(error) => self.failures.push(format!("{what}: {error}")),
+        }
+    }
+}
+
+impl Registry {
+    /// Lets sessions and triggers be what a configuration says. Directories that it does not name are in
+    /// `sessions`. What is as before goes on as it is; of what cannot be done, the rest is done.
+    pub(in crate::service) fn configure(&self, config: &Config, sessions: &Path, cpus: u64) -> Applied {
+        let mut applied = Applied::default();
+        let wanted: BTreeMap<&String, &SessionConfig> =
+            config.sessions.iter().filter(|(_, session)| session.enabled).collect();
+        // First what goes, whose names and rings others may want. Triggers are about sessions.
+        let triggers: BTreeMap<&String, NewTrigger> = config
+            .triggers
+            .iter()
+            .filter(|(_, trigger)| trigger.enabled)
+            .map(|(name, trigger)| (name, trigger.trigger(name)))
+            .collect();
+        for there in self.triggers.list(Some(UID)).into_iter().filter(|there| there.configured) {
+            let is_wanted = triggers.get(&there.name).is_some_and(|wanted| wanted.is_like(&there));
+            if !is_wanted {
+                let removed = self.triggers.remove(UID, &there.name);
+                applied.note(&format!("trigger {}", there.name), removed.map(|_| Some("removed")));
+            }
+        }
+        for name in self.configured() {
+            if !wanted.contains_key(&name) {
+                let removed = self.find(UID, &name).and_then(|entry| self.end_session((UID, &name), &entry));
+                applied.note(&format!("session {name}"), removed.map(|_| Some("removed")));
+            }
+        }
+        for (name, session) in wanted {
+            let default = sessions.join(name);
+            let done = self.configure_session(name, session, (&default, cpus));
+            applied.note(&format!("session {name}"), done);
+        }
+        for (name, new) in triggers {
+            let is_there =
+                self.triggers.list(Some(UID)).iter().any(|there| there.configured && there.name == *name);
+            if !is_there {
+                let added = self.add_trigger(Owner::new(UID, GID), new);
+                applied.note(&format!("trigger {name}"), added.map(|_| Some("added")));
+            }
+        }
+        applied
+    }
+
+    /// The names of the sessions that a configuration has said.
+    pub(in crate::service) fn configured(&self) -> Vec<String> {
+        let sessions = lock(&self.sessions);
+        let own = sessions.iter().filter(|((uid, _), _)| *uid == UID);
+        let configured = own.filter(|(_, entry)| lock(&entry.model).configured().is_some());
+        configured.map(|((_, name), _)| name.clone()).collect()
+    }
+
+    fn configure_session(
+        &self,
+        name: &str,
+        config: &SessionConfig,
+        (default, cpus): (&Path, u64),
+    ) -> Answer<Option<&'static str>> {
+        let Ok(entry) = self.find(UID, name) else {
+            self.create_configured(name, config, (default, cpus))?;
+            return Ok(Some("added"));
+        };
+        let before = lock(&entry.model).configured().map(|configured| configured.config.clone());
+        let before = before.ok_or_else(|| {
+            ControlError::new(
+                Code::SessionExists,
+                "root has a session of this name that is not the configuration's: destroy it, or choose another name",
+            )
+        })?;
+        if before == *config {
+            return Ok(None);
+        }
+        if (&before.mode, &before.output, before.format) == (&config.mode, &config.output, config.format) {
+            self.change((UID, name), |model| {
+                model.configure(config, cpus);
+                Ok(())
+            })?;
+            return Ok(Some("changed"));
+        }
+        self.end_session((UID, name), &entry)?;
+        self.create_configured(name, config, (default, cpus))?;
+        Ok(Some("begun anew"))
+    }
+
+    fn create_configured(&self, name: &str, config: &SessionConfig, (default, cpus): (&Path, u64)) -> Answer {
+        let output: PathBuf = config.output.clone().unwrap_or_else(|| default.to_owned());
+        let model = Model::of_config(name, config, &output, (cpus, utc::seconds_now()))?;
+        self.insert(Owner::new(UID, GID), model)?;
+        let started = self.start(UID, name);
+        if started.is_err()
+            && let Ok(entry) = self.find(UID, name)
+        {
+            // It is as if it had never been there.
+            let ended = self.end_session((UID, name), &entry);
+            ended.map_or_else(|error| log(&format!("session {name}: {error}")), drop);
+        }
+        started
+    }
+
+    /// What is asked of each configured session, and not done, to be done again: those that are wanted and not
+    /// there.
+    pub(in crate::service) fn missing<'c>(&self, config: &'c Config) -> Vec<&'c str> {
+        let there = self.configured();
+        let wanted = config.sessions.iter().filter(|(_, session)| session.enabled);
+        wanted.map(|(name, _)| name.as_str()).filter(|name| !there.iter().any(|one| one == name)).collect()
+    }
+}
