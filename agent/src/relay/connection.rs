@@ -4,7 +4,7 @@
 //! the sending of a command or packet.
 
 use std::{
-    io::{self, ErrorKind, IoSlice, Read as _, Write as _},
+    io::{self, ErrorKind, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -73,16 +73,34 @@ impl Hangup {
     }
 }
 
+/// What a connection reads from and writes to, with an end to both.
+pub(super) trait Socket: Read + Write {
+    /// How long a read waits at most.
+    fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()>;
+    /// How long a write waits at most.
+    fn set_write_timeout(&self, time: Option<Duration>) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {
+        Self::set_read_timeout(self, time)
+    }
+
+    fn set_write_timeout(&self, time: Option<Duration>) -> io::Result<()> {
+        Self::set_write_timeout(self, time)
+    }
+}
+
 /// Both connections.
 #[derive(Debug)]
-pub(super) struct Connection {
-    control: TcpStream,
-    data: TcpStream,
+pub(super) struct Connection<S = TcpStream> {
+    control: S,
+    data: S,
     answer: Duration,
     hangup: Hangup,
 }
 
-impl Drop for Connection {
+impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
         self.hangup.clear();
     }
@@ -100,7 +118,14 @@ impl Connection {
         let data = connect_to(SocketAddr::new(peer, address.data), patience)?;
         hangup.add(&control)?;
         hangup.add(&data)?;
-        Ok(Self { control, data, answer: patience.answer, hangup: hangup.clone() })
+        Ok(Self::of(control, data, (patience.answer, hangup)))
+    }
+}
+
+impl<S: Socket> Connection<S> {
+    /// That of sockets that are connected.
+    pub(super) fn of(control: S, data: S, (answer, hangup): (Duration, &Hangup)) -> Self {
+        Self { control, data, answer, hangup: hangup.clone() }
     }
 
     /// Sends a command. Its answer, if it has one, is asked for in the order of commands.
@@ -216,7 +241,7 @@ impl Deadline {
     }
 }
 
-fn read_exact(socket: &mut TcpStream, bytes: &mut [u8], limit: Duration) -> Result<(), RelayError> {
+fn read_exact(socket: &mut impl Socket, bytes: &mut [u8], limit: Duration) -> Result<(), RelayError> {
     let deadline = Deadline::new(limit);
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
@@ -230,7 +255,7 @@ fn read_exact(socket: &mut TcpStream, bytes: &mut [u8], limit: Duration) -> Resu
     Ok(())
 }
 
-fn write_all(socket: &mut TcpStream, parts: [&[u8]; 3], limit: Duration) -> Result<(), RelayError> {
+fn write_all(socket: &mut impl Socket, parts: [&[u8]; 3], limit: Duration) -> Result<(), RelayError> {
     let deadline = Deadline::new(limit);
     let mut slices = parts.map(IoSlice::new);
     let mut rest = &mut slices[..];

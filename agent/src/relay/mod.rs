@@ -12,14 +12,17 @@
 //! | `session` | a session at the relay daemon: its chunks, streams, packets |
 //! | `shipment` | what goes to a relay daemon: chunks, streams, packets, by name |
 //! | `error` | what goes wrong |
+//! | `fuzz` | answers of anybody, without a network |
 
 mod address;
 mod connection;
 mod error;
+mod fuzz;
 mod session;
 mod shipment;
 mod wire;
 
+pub use self::fuzz::fuzz;
 pub(crate) use self::{
     address::RelayAddress,
     connection::{Hangup, Patience},

@@ -1,8 +1,10 @@
 //! A session at a relay daemon: from the agreement on a version to the end of its last stream.
 
+use std::net::TcpStream;
+
 use super::{
     RelayAddress, RelayError,
-    connection::{Connection, Hangup, Patience},
+    connection::{Connection, Hangup, Patience, Socket},
     wire::Command,
     wire::{
         HOST_2_4, HOST_MAX, NAME_2_4, NAME_MAX, OK, PATH_2_2, PATH_MAX, Payload, STREAM_2_2, Text, u32_at,
@@ -81,8 +83,8 @@ pub(crate) enum ChunkEnd {
 
 /// A session at a relay daemon.
 #[derive(Debug)]
-pub(crate) struct RelaySession {
-    connection: Connection,
+pub(crate) struct RelaySession<S = TcpStream> {
+    connection: Connection<S>,
     minor: u32,
     may_clear: bool,
     has_indexes: bool,
@@ -118,7 +120,14 @@ impl RelaySession {
         new: &NewSession,
         (patience, hangup): (Patience, &Hangup),
     ) -> Result<Self, RelayError> {
-        let mut connection = Connection::open(address, patience, hangup)?;
+        Self::begin(Connection::open(address, patience, hangup)?, new)
+    }
+}
+
+#[expect(private_bounds, reason = "sockets are a matter of this module, and of its tests")]
+impl<S: Socket> RelaySession<S> {
+    /// The same by connections that there are.
+    pub(super) fn begin(mut connection: Connection<S>, new: &NewSession) -> Result<Self, RelayError> {
         let minor = agree(&mut connection)?;
         let may_clear = minor >= MINOR_CONFIGURATION && configuration(&mut connection)? & 1 != 0;
         let path = create(&mut connection, minor, new)?;
@@ -351,7 +360,7 @@ impl RelaySession {
 }
 
 /// Gives the minor version that both speak.
-fn agree(connection: &mut Connection) -> Result<u32, RelayError> {
+fn agree(connection: &mut Connection<impl Socket>) -> Result<u32, RelayError> {
     let payload = Payload::default().u32(MAJOR).u32(MINOR_NEWEST).into_bytes();
     connection.send(Command::Version, &payload)?;
     let answer = connection.answer::<8>()?;
@@ -362,7 +371,7 @@ fn agree(connection: &mut Connection) -> Result<u32, RelayError> {
     Ok(minor.min(MINOR_NEWEST))
 }
 
-fn configuration(connection: &mut Connection) -> Result<u64, RelayError> {
+fn configuration(connection: &mut Connection<impl Socket>) -> Result<u64, RelayError> {
     connection.send(Command::GetConfiguration, &Payload::default().u64(0).into_bytes())?;
     let answer = connection.answer::<12>()?;
     match u32_at(&answer, 0) {
@@ -372,7 +381,11 @@ fn configuration(connection: &mut Connection) -> Result<u64, RelayError> {
 }
 
 /// Creates a session. Gives where its files go.
-fn create(connection: &mut Connection, minor: u32, new: &NewSession) -> Result<String, RelayError> {
+fn create(
+    connection: &mut Connection<impl Socket>,
+    minor: u32,
+    new: &NewSession,
+) -> Result<String, RelayError> {
     let is_new = minor >= MINOR_CHUNKS;
     let (name_max, host_max) = if is_new { (NAME_MAX, HOST_MAX) } else { (NAME_2_4, HOST_2_4) };
     let name = Text::new("the name of the session", &new.name, name_max)?;

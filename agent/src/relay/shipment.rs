@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    net::TcpStream,
     thread,
     time::{Duration, Instant},
 };
 
 use super::{
     ChunkEnd, Hangup, NewSession, Packet, Patience, RelayAddress, RelayError, StreamLimits,
+    connection::Socket,
     session::{RelaySession, StreamId},
 };
 
@@ -42,14 +44,16 @@ pub(crate) struct ChunkClose {
 
 /// A session at a relay daemon with what was sent there.
 #[derive(Debug)]
-pub(crate) struct Shipment {
-    session: RelaySession,
+pub(crate) struct Shipment<S = TcpStream> {
+    session: RelaySession<S>,
     /// The numbers that chunks have had.
     next_chunk: u64,
     chunk: Option<u64>,
     streams: BTreeMap<StreamName, Shipped>,
     /// Whether there are streams that others cannot see yet.
     has_new: bool,
+    /// The time between two looks whether a chunk is closed.
+    look: Duration,
 }
 
 /// A stream with what was sent to it.
@@ -69,9 +73,26 @@ impl Shipment {
         first_chunk: u64,
         waits: (Patience, &Hangup),
     ) -> Result<Self, RelayError> {
-        let session = RelaySession::open(address, new, waits)?;
-        let mut shipment =
-            Self { session, next_chunk: first_chunk, chunk: None, streams: BTreeMap::new(), has_new: false };
+        Self::begin_in(RelaySession::open(address, new, waits)?, (new, first_chunk), LOOK)
+    }
+}
+
+#[expect(private_bounds, reason = "sockets are a matter of this module, and of its tests")]
+impl<S: Socket> Shipment<S> {
+    /// The same in a session that there is.
+    pub(super) fn begin_in(
+        session: RelaySession<S>,
+        (new, first_chunk): (&NewSession, u64),
+        look: Duration,
+    ) -> Result<Self, RelayError> {
+        let mut shipment = Self {
+            session,
+            next_chunk: first_chunk,
+            chunk: None,
+            streams: BTreeMap::new(),
+            has_new: false,
+            look,
+        };
         if first_chunk > 0 && shipment.session.has_chunks() {
             shipment.skip_first_directory(new.created_at)?;
         }
@@ -87,7 +108,7 @@ impl Shipment {
     }
 
     /// The session.
-    pub(crate) fn session(&self) -> &RelaySession {
+    pub(crate) fn session(&self) -> &RelaySession<S> {
         &self.session
     }
 
@@ -144,7 +165,7 @@ impl Shipment {
         let path = self.session.close_chunk(chunk, close.at, close.end)?;
         let begun = Instant::now();
         while self.session.is_closing(chunk)? && begun.elapsed() < CLOSING_MAX {
-            thread::sleep(LOOK);
+            thread::sleep(self.look);
         }
         Ok(path)
     }

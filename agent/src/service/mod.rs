@@ -54,6 +54,8 @@ mod supervisor;
 mod triggers;
 mod user;
 
+/// For fuzzing: a session that is sent to a relay daemon which answers with these bytes.
+pub use crate::relay::fuzz as fuzz_relayed;
 pub use daemon::{DaemonError, Ended, Options, run};
 pub use fuzz::fuzz;
 pub use recovery::DEFAULT_STATE;

@@ -94,8 +94,48 @@ pub(crate) fn write(root: &Path) -> Result {
         put(root, "saved", "own", OWN_SESSION)?;
         put(root, "live", "all", &viewer(200))?;
         put(root, "live", "pieces", &viewer(7))?;
+        for (name, minor) in [("2.4", 4), ("2.8", 8), ("2.11", 11), ("2.13", 13)] {
+            put(root, "relayed", name, &relay_daemon(0, 255, minor))?;
+        }
+        put(root, "relayed", "snapshot", &relay_daemon(1, 255, 13))?;
+        put(root, "relayed", "again-in-pieces", &relay_daemon(2, 3, 13))?;
     }
     Ok(())
+}
+
+/// The answers of a relay daemon that takes everything, behind how it is asked and how many bytes come at
+/// once. With the minor version of its protocol they differ in their lengths.
+#[cfg(feature = "spool")]
+fn relay_daemon(asked: u8, piece: u8, minor: u32) -> Vec<u8> {
+    const OK: [u8; 4] = 10_u32.to_be_bytes();
+    const PATH: &[u8] = b"host/session\0";
+    let path = [&(PATH.len() as u32).to_be_bytes()[..], PATH].concat();
+    let has_chunks = minor >= 11;
+    let mut answers = vec![vec![asked, piece, 255], [2_u32.to_be_bytes(), minor.to_be_bytes()].concat()];
+    if minor >= 12 {
+        answers.push([&OK[..], &1_u64.to_be_bytes()].concat());
+    }
+    // The session.
+    answers.push([&[0; 8][..], &OK].concat());
+    if has_chunks {
+        answers.push(path.clone());
+        if asked & 2 != 0 {
+            // The first chunk: begun, closed, there no more.
+            answers.extend([OK.to_vec(), [&OK[..], &path].concat(), [&OK[..], &[0]].concat()]);
+        }
+        answers.push(OK.to_vec());
+    }
+    // Three streams, which are then shown.
+    answers.extend((1..4_u64).map(|handle| [&handle.to_be_bytes()[..], &OK].concat()));
+    answers.push(OK.to_vec());
+    // Indexes, and what is stored.
+    if asked & 1 == 0 {
+        answers.extend([OK.to_vec(), OK.to_vec()]);
+    }
+    answers.extend([vec![0; 4], vec![0; 4]]);
+    // Whatever comes next is taken, as far as it has this length.
+    answers.extend(std::iter::repeat_n(OK.to_vec(), 64));
+    answers.concat()
 }
 
 /// A session that writes files, with something of everything.

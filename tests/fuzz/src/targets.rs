@@ -40,6 +40,8 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("saved", saved),
     #[cfg(feature = "spool")]
     ("live", live),
+    #[cfg(feature = "spool")]
+    ("relayed", relayed),
 ];
 
 /// Between the parts of an input that has several.
@@ -392,4 +394,11 @@ fn saved(data: &[u8]) {
 fn live(data: &[u8]) {
     let answered = tracer_agent::live::fuzz(data);
     assert!(answered <= data.len() * 400, "{answered} bytes of answers");
+}
+
+/// What a relay daemon answers to who sends it a session. No more of it is kept than a few paths.
+#[cfg(feature = "spool")]
+fn relayed(data: &[u8]) {
+    let kept = tracer_agent::service::fuzz_relayed(data);
+    assert!(kept <= data.len() + (1 << 14), "{kept} bytes of answers are kept");
 }

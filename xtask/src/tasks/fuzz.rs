@@ -37,6 +37,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("control", 1 << 13),
     ("saved", 1 << 13),
     ("live", 1 << 11),
+    ("relayed", 1 << 13),
 ];
 
 /// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.
