@@ -4,10 +4,11 @@
 use std::{fs, path::Path};
 
 use integration_tests::{
+    daemon::{Daemon, ROOT},
     harness::{Caller, Marked, Running, agent, agent_path, program, run, wait_for},
     terminal::Terminal,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What is counted: system calls of the callers, getppid only.
 const GETPPID: [&str; 4] = ["-e", "raw_syscalls:sys_enter", "-f", "id == 110"];
@@ -266,6 +267,84 @@ fn a_terminal_is_drawn_and_left_as_it_was() {
     // It ends with the processes that it is about.
     start("");
     drop((hostile, caller));
+    terminal.wait_for(|lines| has(lines, &["code 0"]));
+    is_usable(&terminal);
+}
+
+/// A session named `one` that records the calls of a caller, and is started.
+fn session(daemon: &Daemon, caller: &Caller) {
+    let call =
+        json!({"name": "raw_syscalls:sys_enter", "instrumentation": "tracepoint", "filter": "id == 110"});
+    daemon.session(ROOT, "one", &daemon.path().join("out"), &[call]);
+    let only = json!({"attribute": "pid", "values": {"only": [caller.pid().to_string()]}, "add": true});
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only));
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+}
+
+#[test]
+fn sessions_of_the_daemon_are_printed() {
+    let daemon = Daemon::start();
+    let mut caller = Caller::start();
+    session(&daemon, &caller);
+    caller.call(3000);
+    caller.settle();
+    let socket = daemon.socket();
+    let top = |args: &[&str]| {
+        let mut top =
+            agent(daemon.path(), ["top", "--interval", "50ms", "--socket", socket.to_str().unwrap()]);
+        run(top.args(args))
+    };
+    let ended = top(&["--session", "one", "--json", "-n", "2"]).expect(0);
+    let tables = tables(&ended.out);
+    assert_eq!(tables.iter().map(|table| table["last"].clone()).collect::<Vec<_>>(), [false, true]);
+    for table in &tables {
+        let (session, event) = (&table["sessions"][0], &table["events"][0]);
+        assert_eq!((number(session, "events"), number(event, "events")), (3000, 3000), "{table}");
+        assert_eq!(event["name"], "raw_syscalls:sys_enter in channel0");
+        assert_eq!((&session["events_per_second"], &event["stored_bytes"]), (&json!(0.0), &Value::Null));
+        let of_cpus: u64 = table["cpus"].as_array().unwrap().iter().map(|cpu| number(cpu, "events")).sum();
+        assert_eq!(of_cpus, 3000, "{table}");
+    }
+    let ended = top(&["--sessions", "-n", "1"]).expect(0);
+    assert!(
+        ended.out.lines().any(|line| line.contains(" 3 000 ") && line.contains("one (user 0)")),
+        "{}",
+        ended.out
+    );
+    top(&["--session", "two"]).expect(1).says(&["there is no session two", "--sessions"]);
+    top(&["--session", "one", "-e", "sched_switch"]).expect(2).says(&["--events is about events"]);
+    daemon.stop().expect(0);
+    run(&mut agent(Path::new("/"), ["top", "--sessions", "--socket", socket.to_str().unwrap()]))
+        .expect(1)
+        .says(&["no session daemon listens on", "starts one"]);
+}
+
+#[test]
+fn a_session_of_the_daemon_is_drawn() {
+    let daemon = Daemon::start();
+    let mut caller = Caller::start();
+    session(&daemon, &caller);
+    let terminal = Terminal::start(daemon.path());
+    let (top, socket) = (agent_path().display(), daemon.socket());
+    let line =
+        format!("{top} top --session one --interval 100ms --socket {}; echo code $?", socket.display());
+    terminal.types(&[&line, "Enter"]);
+    let has = |lines: &[String], parts: &[&str]| {
+        lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
+    };
+    terminal.wait_for(|lines| lines[0].contains("1 Rings") && lines[0].contains("session one"));
+    caller.call(1234);
+    terminal.types(&["2"]);
+    terminal.wait_for(|lines| has(lines, &["CHANNEL"]) && has(lines, &["%", " 1 234 "]));
+    // What holds the reader up fills the ring, and what is lost is told with its cause.
+    daemon.signal(libc::SIGSTOP);
+    caller.call(400_000);
+    daemon.signal(libc::SIGCONT);
+    terminal.tmux(&["resize-window", "-x", "200", "-y", "30"]);
+    terminal.wait_for(|lines| has(lines, &["channel0", "lost: ring_full"]));
+    terminal.types(&["3"]);
+    terminal.wait_for(|lines| has(lines, &["raw_syscalls:sys_enter in channel0"]));
+    terminal.types(&["q"]);
     terminal.wait_for(|lines| has(lines, &["code 0"]));
     is_usable(&terminal);
 }

@@ -87,8 +87,8 @@ pub use options::{
     RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter, Tracking,
 };
 pub use session::{
-    AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RotateError, Session, SnapshotError,
-    TrackError, wait_for_programs,
+    AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RingFill, RotateError, Session,
+    SnapshotError, TrackError, wait_for_programs,
 };
 pub use sets::{RecordedSet, SetOptions, SetOwner};
 pub use spool::{Spool, SpoolError, SpoolTotals};

@@ -4,6 +4,7 @@ mod changes;
 mod handover;
 mod pause;
 mod regenerate;
+mod rings;
 mod rotation;
 mod snapshot;
 mod track;
@@ -55,7 +56,8 @@ use crate::{
 
 use self::track::Told;
 pub use self::{
-    changes::AddError, pause::PauseError, rotation::RotateError, snapshot::SnapshotError, track::TrackError,
+    changes::AddError, pause::PauseError, rings::RingFill, rotation::RotateError, snapshot::SnapshotError,
+    track::TrackError,
 };
 
 /// How long a stop waits for programs that were already running when the gates closed.
@@ -485,20 +487,6 @@ impl Session {
             progress.lost += control.lost_total();
         }
         progress
-    }
-
-    /// What the fullest ring of each channel holds, in bytes, and has room for.
-    pub fn held(&self) -> impl Iterator<Item = (&str, u64, u64)> {
-        self.channels.iter().zip(&self.options.channels).map(|(channel, options)| {
-            let pages = u64::from(options.ring_pages);
-            let held = |control: Control<'_>| {
-                let consumed = control.consumed();
-                control.head().saturating_sub(consumed).min(pages)
-            };
-            let fullest = channel.controls(&self.options.cpus).map(held).max().unwrap_or_default();
-            let bytes = |pages: u64| pages * agent_ebpf::PAGE_SIZE as u64;
-            (options.name.as_str(), bytes(fullest), bytes(pages))
-        })
     }
 
     /// What it has counted by now.

@@ -44,6 +44,9 @@ pub enum CliError {
         #[from]
         source: TracefsError,
     },
+    /// The session daemon does not answer, or refuses.
+    #[error("{0}")]
+    Daemon(String),
     /// The recorded command.
     #[error(transparent)]
     Command(CommandError),
@@ -175,6 +178,7 @@ impl CliError {
             | Self::Finish { .. }
             | Self::Recover(_)
             | Self::Nothing(_)
+            | Self::Daemon(_)
             | Self::System { .. } => ExitCode::Failure,
         }
     }

@@ -7,6 +7,7 @@
 //! | `text` | rows as text |
 //! | `view` | rows on a terminal, and what keys do |
 //! | `screen` | the terminal |
+//! | `sessions` | the same for rings and counts of the daemon's sessions |
 //!
 //! Events are counted in the kernel, in a map for each of them, and the maps are read once in an interval:
 //! nothing is recorded, and nobody is woken by an event.
@@ -14,6 +15,8 @@
 mod choose;
 mod rates;
 mod screen;
+#[cfg(feature = "service")]
+mod sessions;
 mod text;
 mod view;
 
@@ -28,7 +31,8 @@ use clap::{Arg, ArgMatches, Args};
 
 use self::{
     rates::{Counted, Rates, Table},
-    screen::{Awoken, Screen},
+    screen::{Awoken, Page, Screen},
+    view::View,
 };
 use super::{
     CliError,
@@ -93,6 +97,9 @@ const NOT_HERE: [&str; 23] = [
 /// of a machine: switches and wakeups, new processes, system calls, page faults, interrupts, requests of
 /// disks and packets. An event is counted for the process that runs when it fires. Runs COMMAND and goes on
 /// until it exits; without a command, until q or Ctrl-C.
+///
+/// With --session it shows, instead, how full the rings of a session of the daemon are and what it records
+/// and loses, by channel, CPU and event; with --sessions, the sums of all sessions.
 #[derive(Args, Debug)]
 #[command(
     mut_args = adapted,
@@ -108,12 +115,19 @@ EXAMPLES
   tracer-agent top -e 'sched:*' --interval 500ms
   tracer-agent top -e syscalls:sys_enter_openat -f 'flags & 0x40' --comm 'rust*'
   tracer-agent top --uprobe 'malloc=libc.so.6:malloc' --batch -n 3
-  tracer-agent top --batch --json --duration 2s"
+  tracer-agent top --batch --json --duration 2s
+  tracer-agent top --session web
+  tracer-agent top --sessions --batch -n 2"
 )]
 pub struct TopArgs {
     /// How it is shown.
     #[command(flatten)]
     pub shown: ShownArgs,
+
+    /// Which sessions, instead of events.
+    #[cfg(feature = "service")]
+    #[command(flatten)]
+    pub sessions: sessions::SessionsArgs,
 
     /// Which events.
     #[command(flatten)]
@@ -262,6 +276,10 @@ impl Counts {
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of options.
 pub(super) fn run(args: &TopArgs, matches: &ArgMatches) -> Result<u8, CliError> {
     let interval = args.interval()?;
+    #[cfg(feature = "service")]
+    if let Some(asked) = args.sessions.asked(matches)? {
+        return sessions::run((args, interval), &asked);
+    }
     let spec = args.spec(matches)?;
     let program = args.record.command.first().map(command::find).transpose()?;
     // Before the first thread starts, so that no thread takes a signal from the descriptor.
@@ -290,7 +308,8 @@ pub(super) fn run(args: &TopArgs, matches: &ArgMatches) -> Result<u8, CliError> 
                 let begun = record::begun((Work::Counting, None), (&args.record, &spec), &until);
                 ProgressLine::new(false).begin(&begun);
             }
-            let over = in_batch((args, interval), &mut counts, &mut until, deadline)?;
+            let mut each = || print(args, &counts.look(false));
+            let over = in_batch((&args.shown, interval), &mut each, &mut until, deadline)?;
             match over {
                 Over::Unread => over,
                 Over::By(_) => {
@@ -303,7 +322,9 @@ pub(super) fn run(args: &TopArgs, matches: &ArgMatches) -> Result<u8, CliError> 
             }
         }
         Some(screen) => {
-            let over = on_screen((args, interval), &mut counts, &mut until, (deadline, screen));
+            let page = View::new(interval, screen.has_colour());
+            let mut look = || Ok(counts.look(false));
+            let over = on_screen((&args.shown, interval), &mut look, (&mut until, deadline), (screen, page));
             let table = counts.end();
             if !args.record.quiet {
                 tell(&text::head(&table));
@@ -352,15 +373,15 @@ fn has_ended(until: &mut Until, deadline: Option<Instant>) -> Result<Option<End>
     until.ended()
 }
 
-/// Prints tables.
+/// Prints tables: `each` prints one, and says whether somebody reads it.
 fn in_batch(
-    (args, interval): (&TopArgs, Duration),
-    counts: &mut Counts,
+    (shown, interval): (&ShownArgs, Duration),
+    each: &mut dyn FnMut() -> Result<bool, CliError>,
     until: &mut Until,
     deadline: Option<Instant>,
 ) -> Result<Over, CliError> {
     let mut next = Instant::now() + interval;
-    let mut left = args.shown.iterations;
+    let mut left = shown.iterations;
     loop {
         let now = Instant::now();
         let at = deadline.map_or(next, |deadline| deadline.min(next));
@@ -377,7 +398,7 @@ fn in_batch(
             // The last one is printed with what is counted up to the end.
             return Ok(Over::By(End::Asked));
         }
-        if !print(args, &counts.look(false))? {
+        if !each()? {
             return Ok(Over::Unread);
         }
     }
@@ -390,6 +411,11 @@ fn print(args: &TopArgs, table: &Table) -> Result<bool, CliError> {
     } else {
         format!("{}\n", text::text(table, args.shown.rows))
     };
+    write(&text)
+}
+
+/// Writes what is printed. `false` if nobody reads it.
+fn write(text: &str) -> Result<bool, CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -398,16 +424,16 @@ fn print(args: &TopArgs, table: &Table) -> Result<bool, CliError> {
 }
 
 /// Draws them.
-fn on_screen(
-    (args, mut interval): (&TopArgs, Duration),
-    counts: &mut Counts,
-    until: &mut Until,
-    (deadline, screen): (Option<Instant>, Screen),
+fn on_screen<P: Page>(
+    (args, mut interval): (&ShownArgs, Duration),
+    look: &mut dyn FnMut() -> Result<P::Table, CliError>,
+    (until, deadline): (&mut Until, Option<Instant>),
+    (screen, page): (Screen, P),
 ) -> Result<Over, CliError> {
     let failed = |error| CliError::system("use the terminal")(error);
-    let mut shown = screen.begin(interval).map_err(failed)?;
+    let mut shown = screen.begin(page).map_err(failed)?;
     let mut next = Instant::now() + interval;
-    let mut left = args.shown.iterations;
+    let mut left = args.iterations;
     loop {
         // Which processes have ended is noticed by waiting.
         until.wait(&[], Some(Duration::ZERO))?;
@@ -427,7 +453,7 @@ fn on_screen(
             continue;
         }
         next = Instant::now() + interval;
-        shown.show(counts.look(false)).map_err(failed)?;
+        shown.show(look()?).map_err(failed)?;
         left = left.map(|left| left - 1);
         if left == Some(0) {
             return Ok(Over::By(End::Asked));

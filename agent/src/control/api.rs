@@ -29,6 +29,8 @@
 //! | `POST /v1/sessions/S/domains/D/channels/C/contexts` | [`NewContexts`] | |
 //! | `POST /v1/sessions/S/domains/D/trackers` | [`Track`] | [`Tracker`](super::Tracker) |
 //! | `GET /v1/instrumentation/D?syscalls=BOOL&fields=BOOL` | | list of [`InstrumentationPoint`](super::InstrumentationPoint) |
+//! | `GET /v1/sessions/S/usage` | | [`Usage`](super::Usage) |
+//! | `GET /v1/usage` | | list of [`Usage`](super::Usage), without events |
 //! | `POST /v1/sessions/S/maps` | [`NewMap`](super::NewMap) | the same |
 //! | `GET /v1/sessions/S/maps` | | list of [`CountedMap`](super::CountedMap) |
 //! | `DELETE /v1/sessions/S/maps/M` | | [`CountedMap`](super::CountedMap) |

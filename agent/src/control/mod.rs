@@ -12,6 +12,7 @@
 //! | `instrumentation` | what there is to record |
 //! | `map` | what is counted in the kernel |
 //! | `trigger` | conditions, and what is done when they are satisfied |
+//! | `usage` | how full rings are, and what was recorded and lost |
 //! | `capture` | what is told of events that match |
 //! | `error` | why a request was refused |
 //! | `api` | the requests |
@@ -26,6 +27,7 @@ pub mod rule;
 pub mod session;
 pub mod track;
 pub mod trigger;
+pub mod usage;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,7 @@ pub use session::{
 };
 pub use track::{Tracked, Tracker};
 pub use trigger::{NewTrigger, Trigger};
+pub use usage::Usage;
 
 /// Where the daemon listens unless it is told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/tracer-agent/daemon.sock";

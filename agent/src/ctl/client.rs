@@ -12,7 +12,7 @@ use crate::control::api::{TakeSnapshot, Track};
 use crate::control::{
     Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, EventRule, InstrumentationPoint,
     NewMap, NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary,
-    Tracker, Trigger,
+    Tracker, Trigger, Usage,
 };
 
 /// Why a request has no answer.
@@ -233,6 +233,16 @@ impl Client {
     /// Changes which processes are recorded.
     pub fn track(&mut self, name: &str, domain: Domain, track: &Track) -> Answer<Tracker> {
         self.post(&of_domain(name, domain, "/trackers"), track)
+    }
+
+    /// How full the rings of a session are, and what it has counted: of another user's, if one is named.
+    pub fn usage(&mut self, owner: Option<u32>, name: &str) -> Answer<Usage> {
+        self.get(&format!("{}{}", of_session(name, "/usage"), of_user(owner)))
+    }
+
+    /// The same of all sessions of a user, or of all that the user who asks may see.
+    pub fn usages(&mut self, owner: Option<u32>) -> Answer<Vec<Usage>> {
+        self.get(&format!("/v1/usage{}", of_user(owner)))
     }
 
     /// Adds a map.

@@ -96,8 +96,7 @@ impl General {
     }
 
     fn socket(&self) -> PathBuf {
-        let variable = || std::env::var_os(socket::SOCKET_VARIABLE).map(PathBuf::from);
-        self.socket.clone().or_else(variable).unwrap_or_else(|| socket::DEFAULT_SOCKET.into())
+        socket::chosen(self.socket.as_deref())
     }
 
     /// Root's first command starts the daemon.

@@ -19,6 +19,12 @@ pub use crate::control::DEFAULT_SOCKET;
 /// The environment variable that says where it listens instead.
 pub const SOCKET_VARIABLE: &str = "TRACER_AGENT_SOCKET";
 
+/// The socket: what was given, or else what the environment says.
+pub fn chosen(given: Option<&Path>) -> PathBuf {
+    let variable = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
+    given.map(Path::to_owned).or_else(variable).unwrap_or_else(|| DEFAULT_SOCKET.into())
+}
+
 /// The most bytes of an answer: a list of all tracepoints of a kernel with their fields has less than 4 MiB.
 const LONGEST_ANSWER: usize = 64 << 20;
 

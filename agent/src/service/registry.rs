@@ -5,6 +5,7 @@ mod handover;
 mod listener;
 mod maps;
 mod outputs;
+mod usage;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,8 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::handover::{HandedChunks, Taken};
 use self::maps::Maps;
 pub(super) use self::maps::{Budget, MapsAsked};
+pub(super) use self::usage::Detail;
+use self::usage::Known;
 use super::{
     descriptors::Descriptors,
     files::Files,
@@ -100,6 +103,8 @@ struct Entry {
     offer: Option<Offer>,
     /// What its relay daemon can do, once it was reached.
     relay: Mutex<Option<Abilities>>,
+    /// What was known last of how full its rings are.
+    usage: Mutex<Known>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
     share: Mutex<Share>,
 }
@@ -262,6 +267,7 @@ impl Registry {
             waker: Mutex::default(),
             offer,
             relay: Mutex::default(),
+            usage: Mutex::default(),
             share: Mutex::default(),
         };
         let mut sessions = lock(&self.sessions);
@@ -601,17 +607,17 @@ impl Registry {
 impl Entry {
     /// Brings the counts of the model up to date; gives their sums.
     fn count(&self, recording: Option<&Recording>) -> Stopped {
-        let losses = recording.and_then(|recording| recording.recorder.losses().ok());
+        let tallies = recording.and_then(|recording| recording.recorder.tallies().ok());
         let mut model = lock(&self.model);
         let mut sums = Stopped::default();
         for (domain, channel) in model.channels_mut() {
-            let loss =
-                losses.as_ref().and_then(|losses| losses.get(&spec::buffer_name(domain, &channel.name)));
-            if let Some(loss) = loss {
-                channel.discarded = loss.discarded;
+            let buffer = spec::buffer_name(domain, &channel.name);
+            if let Some(tally) = tallies.as_ref().and_then(|tallies| tallies.get(&buffer)) {
+                let (discarded, overwritten) = tally.losses();
+                channel.discarded = discarded;
                 // As LTTng counts them: sub-buffers.
                 let packet = channel.attributes.subbuf_size.unwrap_or(1).max(1);
-                channel.lost_packets = loss.overwritten.div_ceil(packet);
+                channel.lost_packets = overwritten.div_ceil(packet);
             }
             sums.discarded += channel.discarded;
             sums.lost_packets += channel.lost_packets;

@@ -17,6 +17,7 @@ mod triggers_handed_over;
 mod triggers_of_events;
 mod triggers_that_count;
 mod units;
+mod usage;
 mod users;
 
 use std::{

@@ -11,15 +11,10 @@ use crossterm::{
     cursor, event, execute,
     terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
-use ratatui::{Terminal, backend::CrosstermBackend};
+use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 use rustix::{
     process::{Signal, kill_current_process_group},
     stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
-};
-
-use super::{
-    rates::Table,
-    view::{View, Wanted},
 };
 
 /// How long a key is waited for at most, so that signals are seen soon.
@@ -31,11 +26,39 @@ pub(super) struct Screen {
     has_colour: bool,
 }
 
+/// What is on the screen.
+pub(super) trait Page {
+    /// What it shows.
+    type Table;
+
+    /// Takes a key.
+    fn key(&mut self, key: event::KeyEvent) -> Wanted;
+    /// Draws a table, if there is one by now.
+    fn draw(&mut self, frame: &mut Frame<'_>, table: Option<&Self::Table>);
+    /// Whether what is shown stays.
+    fn is_paused(&self) -> bool;
+    /// Tells how long an interval is.
+    fn set_interval(&mut self, interval: Duration);
+}
+
+/// What a key asks of others than the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Nothing; what is shown may be another.
+    Nothing,
+    /// The end.
+    Quit,
+    /// A longer interval, or a shorter one.
+    Interval(bool),
+    /// To be stopped as the shell does it.
+    Suspend,
+}
+
 /// A terminal that is drawn on.
-pub(super) struct Shown {
+pub(super) struct Shown<P: Page> {
     terminal: Terminal<CrosstermBackend<BufWriter<File>>>,
-    view: View,
-    table: Option<Table>,
+    page: P,
+    table: Option<P::Table>,
     // Dropped last: nothing is drawn any more.
     raw: Raw,
 }
@@ -59,26 +82,30 @@ impl Screen {
         Ok(Self { out, has_colour })
     }
 
+    /// Whether colours are used.
+    pub(super) fn has_colour(&self) -> bool {
+        self.has_colour
+    }
+
     /// Begins to draw.
-    pub(super) fn begin(self, interval: Duration) -> io::Result<Shown> {
-        let Self { out, has_colour } = self;
+    pub(super) fn begin<P: Page>(self, page: P) -> io::Result<Shown<P>> {
+        let Self { out, has_colour: _ } = self;
         restore_on_panic(out.try_clone()?);
         let raw = Raw::begin(out.try_clone()?)?;
         let terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(out)))?;
-        let view = View::new(interval, has_colour);
-        Ok(Shown { terminal, view, table: None, raw })
+        Ok(Shown { terminal, page, table: None, raw })
     }
 }
 
-impl Shown {
+impl<P: Page> Shown<P> {
     /// Tells how long an interval is.
     pub(super) fn set_interval(&mut self, interval: Duration) {
-        self.view.interval = interval;
+        self.page.set_interval(interval);
     }
 
     /// Shows what was counted.
-    pub(super) fn show(&mut self, table: Table) -> io::Result<()> {
-        if self.view.is_paused {
+    pub(super) fn show(&mut self, table: P::Table) -> io::Result<()> {
+        if self.page.is_paused() {
             return Ok(());
         }
         self.table = Some(table);
@@ -86,8 +113,8 @@ impl Shown {
     }
 
     fn draw(&mut self) -> io::Result<()> {
-        let Self { terminal, view, table, .. } = self;
-        terminal.draw(|frame| view.draw(frame, table.as_ref()))?;
+        let Self { terminal, page, table, .. } = self;
+        terminal.draw(|frame| page.draw(frame, table.as_ref()))?;
         terminal.backend_mut().flush()
     }
 
@@ -100,7 +127,7 @@ impl Shown {
             return Ok(Awoken::Nothing);
         }
         let wanted = match event::read()? {
-            event::Event::Key(key) => self.view.key(key),
+            event::Event::Key(key) => self.page.key(key),
             _ => Wanted::Nothing,
         };
         match wanted {

@@ -13,6 +13,7 @@ use ratatui::{
 
 use super::{
     rates::{Row, Sort, Table, arranged},
+    screen::{Page, Wanted},
     text::{head, per_second},
 };
 use crate::{cli::units::count, terminal};
@@ -54,19 +55,6 @@ impl Tab {
     }
 }
 
-/// What a key asks of others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Nothing; what is shown may be another.
-    Nothing,
-    /// The end.
-    Quit,
-    /// To stop the process, as a shell does.
-    Suspend,
-    /// A longer interval, or a shorter one.
-    Interval(bool),
-}
-
 /// What is chosen.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is switched by a key of its own")]
@@ -79,7 +67,7 @@ pub(super) struct View {
     /// Whether that is being typed.
     is_typing: bool,
     /// Whether what is shown stays.
-    pub(super) is_paused: bool,
+    is_paused: bool,
     shows_keys: bool,
     /// Rows that are above the first.
     scrolled: usize,
@@ -88,7 +76,7 @@ pub(super) struct View {
     of: usize,
     /// Whether there was little room beside each other.
     is_narrow: bool,
-    pub(super) interval: Duration,
+    interval: Duration,
     /// Whether colours are used.
     has_colour: bool,
 }
@@ -108,50 +96,6 @@ const KEYS: [&str; 9] = [
 impl View {
     pub(super) fn new(interval: Duration, has_colour: bool) -> Self {
         Self { interval, has_colour, ..Self::default() }
-    }
-
-    /// Takes a key.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Wanted {
-        if key.kind == KeyEventKind::Release {
-            return Wanted::Nothing;
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return match key.code {
-                KeyCode::Char('c') => Wanted::Quit,
-                KeyCode::Char('z') => Wanted::Suspend,
-                _ => Wanted::Nothing,
-            };
-        }
-        if self.is_typing {
-            self.typed(key.code);
-            return Wanted::Nothing;
-        }
-        match key.code {
-            KeyCode::Char('q') => return Wanted::Quit,
-            KeyCode::Char('+') => return Wanted::Interval(true),
-            KeyCode::Char('-') => return Wanted::Interval(false),
-            KeyCode::Char('1' | 'e') => self.go_to(Tab::Events),
-            KeyCode::Char('2' | 'p') => self.go_to(Tab::Processes),
-            KeyCode::Char('3' | 'c') => self.go_to(Tab::Cpus),
-            KeyCode::Tab => self.go_to(self.tab.next()),
-            KeyCode::Char('s') => self.sort = self.sort.next(),
-            KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
-            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
-            KeyCode::Char('/') => (self.is_typing, self.text) = (true, String::new()),
-            KeyCode::Char('h' | '?') => self.shows_keys = !self.shows_keys,
-            KeyCode::Esc => {
-                self.text.clear();
-                self.shows_keys = false;
-            }
-            KeyCode::Up => self.scrolled = self.scrolled.saturating_sub(1),
-            KeyCode::Down => self.scroll(1),
-            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(self.fitted.max(1)),
-            KeyCode::PageDown => self.scroll(self.fitted.max(1)),
-            KeyCode::Home => self.scrolled = 0,
-            KeyCode::End => self.scroll(usize::MAX),
-            _ => {}
-        }
-        Wanted::Nothing
     }
 
     fn typed(&mut self, code: KeyCode) {
@@ -176,32 +120,6 @@ impl View {
     fn style(&self, colour: Color, modifier: Modifier) -> Style {
         let style = Style::new().add_modifier(modifier);
         if self.has_colour { style.fg(colour) } else { style }
-    }
-
-    /// Draws what was counted, if something was by now.
-    pub(super) fn draw(&mut self, frame: &mut Frame<'_>, table: Option<&Table>) {
-        let area = frame.area();
-        self.is_narrow = area.width < NARROW;
-        let mut lines = vec![self.head(table), self.tabs(table)];
-        if self.shows_keys {
-            lines.push(Line::default());
-            lines.extend(KEYS.iter().map(|key| Line::raw(*key)));
-        } else if let Some(table) = table {
-            lines.push(Line::styled(
-                titles(self.tab, self.is_narrow),
-                self.style(Color::Reset, Modifier::REVERSED),
-            ));
-            let room = usize::from(area.height.saturating_sub(ABOVE + 1));
-            lines.extend(self.rows(table, room));
-        } else {
-            lines.push(Line::raw("waiting for the first interval"));
-        }
-        let above = Rect { height: area.height.saturating_sub(1).max(1).min(area.height), ..area };
-        frame.render_widget(Paragraph::new(lines), above);
-        if area.height > 1 {
-            let below = Rect { y: area.y + area.height - 1, height: 1, ..area };
-            frame.render_widget(Paragraph::new(self.foot()), below);
-        }
     }
 
     fn head(&self, table: Option<&Table>) -> Line<'static> {
@@ -277,6 +195,86 @@ impl View {
             "q quit  Tab view  s sort  / choose  Space stop  h keys",
             self.style(Color::DarkGray, Modifier::DIM),
         )
+    }
+}
+
+impl Page for View {
+    type Table = Table;
+
+    fn key(&mut self, key: KeyEvent) -> Wanted {
+        if key.kind == KeyEventKind::Release {
+            return Wanted::Nothing;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Wanted::Quit,
+                KeyCode::Char('z') => Wanted::Suspend,
+                _ => Wanted::Nothing,
+            };
+        }
+        if self.is_typing {
+            self.typed(key.code);
+            return Wanted::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Wanted::Quit,
+            KeyCode::Char('+') => return Wanted::Interval(true),
+            KeyCode::Char('-') => return Wanted::Interval(false),
+            KeyCode::Char('1' | 'e') => self.go_to(Tab::Events),
+            KeyCode::Char('2' | 'p') => self.go_to(Tab::Processes),
+            KeyCode::Char('3' | 'c') => self.go_to(Tab::Cpus),
+            KeyCode::Tab => self.go_to(self.tab.next()),
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('r') => self.is_reversed = !self.is_reversed,
+            KeyCode::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('/') => (self.is_typing, self.text) = (true, String::new()),
+            KeyCode::Char('h' | '?') => self.shows_keys = !self.shows_keys,
+            KeyCode::Esc => {
+                self.text.clear();
+                self.shows_keys = false;
+            }
+            KeyCode::Up => self.scrolled = self.scrolled.saturating_sub(1),
+            KeyCode::Down => self.scroll(1),
+            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(self.fitted.max(1)),
+            KeyCode::PageDown => self.scroll(self.fitted.max(1)),
+            KeyCode::Home => self.scrolled = 0,
+            KeyCode::End => self.scroll(usize::MAX),
+            _ => {}
+        }
+        Wanted::Nothing
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>, table: Option<&Table>) {
+        let area = frame.area();
+        self.is_narrow = area.width < NARROW;
+        let mut lines = vec![self.head(table), self.tabs(table)];
+        if self.shows_keys {
+            lines.push(Line::default());
+            lines.extend(KEYS.iter().map(|key| Line::raw(*key)));
+        } else if let Some(table) = table {
+            lines.push(Line::styled(
+                titles(self.tab, self.is_narrow),
+                self.style(Color::Reset, Modifier::REVERSED),
+            ));
+            let room = usize::from(area.height.saturating_sub(ABOVE + 1));
+            lines.extend(self.rows(table, room));
+        } else {
+            lines.push(Line::raw("waiting for the first interval"));
+        }
+        let above = Rect { height: area.height.saturating_sub(1).max(1).min(area.height), ..area };
+        frame.render_widget(Paragraph::new(lines), above);
+        if area.height > 1 {
+            let below = Rect { y: area.y + area.height - 1, height: 1, ..area };
+            frame.render_widget(Paragraph::new(self.foot()), below);
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    fn set_interval(&mut self, interval: Duration) {
+        self.interval = interval;
     }
 }
 

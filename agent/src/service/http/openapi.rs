@@ -15,6 +15,8 @@ use crate::control;
         routes::openapi,
         routes::notifications,
         routes::instrumentation,
+        routes::session_usage,
+        routes::all_usage,
         routes::add_map,
         routes::remove_map,
         routes::session_maps,

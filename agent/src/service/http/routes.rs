@@ -21,7 +21,7 @@ use crate::{
     control::{
         Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, EventRule, InstrumentationPoint,
         NewMap, NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped,
-        Summary, Tracker, Trigger,
+        Summary, Tracker, Trigger, Usage,
         api::{
             ConfigurationState, Daemon, Enable, EnableRules, NewChannel, NewContexts, Notification,
             RulesChanged, TakeSnapshot, Track,
@@ -30,7 +30,7 @@ use crate::{
     service::{
         configuration::Configuration,
         peer::Peer,
-        registry::{MapsAsked, Registry},
+        registry::{Detail, MapsAsked, Registry},
         user::Owner,
     },
 };
@@ -84,6 +84,7 @@ pub(in crate::service) fn router(
         .route("/v1/notifications", get(notifications))
         .route("/v1/instrumentation/{domain}", get(instrumentation))
         .route("/v1/maps", get(all_maps))
+        .route("/v1/usage", get(all_usage))
         .route("/v1/triggers", get(list_triggers).post(add_trigger))
         .route("/v1/triggers/{trigger}", delete(remove_trigger))
         .route("/v1/sessions", get(list_sessions).post(create_session))
@@ -94,6 +95,7 @@ pub(in crate::service) fn router(
         .route("/v1/sessions/{session}/regenerate/{what}", post(regenerate))
         .route("/v1/sessions/{session}/rotations", post(rotate_session))
         .route("/v1/sessions/{session}/rotations/{id}", get(get_rotation))
+        .route("/v1/sessions/{session}/usage", get(session_usage))
         .route("/v1/sessions/{session}/maps", post(add_map).get(session_maps))
         .route("/v1/sessions/{session}/maps/{map}", delete(remove_map))
         .route("/v1/sessions/{session}/schedules", post(add_schedule).delete(remove_schedule))
@@ -392,6 +394,26 @@ pub(super) async fn all_maps(
         let all = peer.is_root() && uid.is_none();
         let uid = Whose { uid }.of(peer)?;
         registry.maps((!all).then_some(uid), &asked)
+    })
+    .await
+}
+
+about_session! {
+    /// How full the rings of a session are, and what it has recorded and lost by now.
+    session_usage: get "/v1/sessions/{session}/usage" -> Usage,
+    |registry, uid, session| registry.usage(uid, &session)
+}
+/// The same of all sessions of who asks, or of all users for root, without events.
+#[utoipa::path(get, path = "/v1/usage", params(Whose), responses((status = 200, body = Vec<Usage>)))]
+pub(super) async fn all_usage(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || {
+        let all = peer.is_root() && whose.uid.is_none();
+        let uid = whose.of(peer)?;
+        Ok(registry.usages((!all).then_some(uid), Detail::Sums))
     })
     .await
 }

@@ -72,6 +72,7 @@ impl Registry {
             waker: Mutex::default(),
             offer,
             relay: Mutex::default(),
+            usage: Mutex::default(),
             share: Mutex::new(share),
         });
         let listener = || self.listener(&entry, &name);

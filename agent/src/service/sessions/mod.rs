@@ -9,6 +9,7 @@
 //! | `spec` | the recording that is made of it |
 //! | `recorder` | the thread that records, for those who ask it |
 //! | `running` | what that thread does |
+//! | `tally` | what a session has counted in its recordings |
 
 mod defaults;
 mod expand;
@@ -17,6 +18,7 @@ mod programs;
 mod recorder;
 mod running;
 pub(super) mod spec;
+mod tally;
 
 pub(super) use expand::{World, rules_of};
 pub(super) use model::{
@@ -28,3 +30,4 @@ pub(super) use recorder::{
     Added, Halt, Handed, HandedRunning, Listener, Recorder, Sample, SnapshotTo, Stored, Whose,
 };
 pub(super) use spec::ring_sets;
+pub(super) use tally::Moment;

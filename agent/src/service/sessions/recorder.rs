@@ -11,10 +11,12 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
-
 pub(in crate::service) use super::running::HandedRunning;
-use super::{running::Running, spec::buffer_name};
+use super::{
+    running::Running,
+    spec::buffer_name,
+    tally::{Moment, Tallies},
+};
 use crate::{
     capture::{HandOver, Notice, Tracking},
     control::{Code, ControlError, trigger::BufferUsage},
@@ -82,18 +84,6 @@ pub(in crate::service) enum Whose {
     Addition,
 }
 
-/// What a channel has lost since the session was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::service) struct Loss {
-    /// Events for which there was no room.
-    pub discarded: u64,
-    /// Bytes of pages that newer events were written over.
-    pub overwritten: u64,
-}
-
-/// What channels have lost, by the names of their buffers.
-pub(in crate::service) type Losses = std::collections::BTreeMap<String, Loss>;
-
 /// A snapshot that is to be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::service) struct SnapshotTo {
@@ -145,7 +135,8 @@ pub(super) enum Command {
     Rotate(Reply<()>),
     Snapshot(SnapshotTo, Reply<Stored>),
     Schedule(Option<Duration>, Option<u64>),
-    Losses(Reply<Losses>),
+    Tallies(Reply<Tallies>),
+    Moment(Reply<Moment>),
     RegenerateState(Reply<()>),
     RegenerateMetadata(Reply<()>),
     FinishFiles(Reply<()>),
@@ -275,9 +266,14 @@ impl Recorder {
         Arc::clone(&self.wake)
     }
 
-    /// What each channel has lost since the session was created.
-    pub(in crate::service) fn losses(&self) -> Result<Losses, ControlError> {
-        self.ask(Command::Losses)
+    /// What was counted since the session was created.
+    pub(in crate::service) fn tallies(&self) -> Result<Tallies, ControlError> {
+        self.ask(Command::Tallies)
+    }
+
+    /// The same, and how full the rings are.
+    pub(in crate::service) fn moment(&self) -> Result<Moment, ControlError> {
+        self.ask(Command::Moment)
     }
 
     /// Stores the state of the machine as it is now.

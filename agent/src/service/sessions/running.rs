@@ -15,9 +15,8 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(in crate::service) use self::handover::HandedRunning;
-use super::recorder::{
-    Added, Command, Halt, Listener, Loss, Losses, Sample, SnapshotTo, Stored, Whose, of_system,
-};
+use super::recorder::{Added, Command, Halt, Listener, Sample, SnapshotTo, Stored, Whose, of_system};
+use super::tally::{self, Moment, Tallies};
 use crate::{
     capture::{
         AddError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded, Session,
@@ -54,8 +53,8 @@ pub(super) struct Running {
     next_chunk: u64,
     /// The numbers of the chunks that the finisher has, in the order in which it makes their files.
     in_work: std::collections::VecDeque<u64>,
-    /// What recordings before this one have lost.
-    lost_before: Losses,
+    /// What recordings before this one have counted.
+    counted_before: Tallies,
     snapshots: u64,
     /// Whether the newest events are kept until a snapshot is taken. Nothing else is stored then.
     keeps: bool,
@@ -146,7 +145,7 @@ impl Running {
             finisher,
             next_chunk: 1,
             in_work: std::collections::VecDeque::new(),
-            lost_before: Losses::new(),
+            counted_before: Tallies::new(),
             snapshots: 0,
             keeps,
             owner,
@@ -238,7 +237,8 @@ impl Running {
             Command::Track(tracking, reply) => drop(reply.send(self.track(tracking))),
             Command::Rotate(reply) => drop(reply.send(self.rotate())),
             Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
-            Command::Losses(reply) => drop(reply.send(Ok(self.losses()))),
+            Command::Tallies(reply) => drop(reply.send(Ok(self.tallies()))),
+            Command::Moment(reply) => drop(reply.send(Ok(self.moment()))),
             Command::FinishFiles(reply) => {
                 // The listener knows what could not be made.
                 let _ = self.wait_for_files();
@@ -361,7 +361,7 @@ impl Running {
             let _ = self.tell_done();
             return Ok(true);
         }
-        self.lost_before = self.losses_with(Some(&session));
+        self.counted_before = tally::with(&self.counted_before, &session);
         self.note_stored(&session);
         let _held = self.held.take();
         for recorded in session.stop() {
@@ -390,7 +390,7 @@ impl Running {
         }
         if let Some(session) = self.session.take() {
             // What was lost is what there was no room for, whether it is kept or not.
-            self.lost_before = self.losses_with(Some(&session));
+            self.counted_before = tally::with(&self.counted_before, &session);
             self.note_stored(&session);
             self.next_chunk = session.archive_number();
             let is_trace = session.options().trace.is_some();
@@ -451,7 +451,7 @@ impl Running {
             let _ = next.session.discard();
             return Err(ControlError::new(Code::Daemon, error.to_string()));
         }
-        self.lost_before = self.losses_with(Some(&before));
+        self.counted_before = tally::with(&self.counted_before, &before);
         self.note_stored(&before);
         // Until all that is left of it is stored.
         let _held = self.held.take();
@@ -569,27 +569,19 @@ impl Running {
         Err(ControlError::new(Code::CreateFile, "the metadata cannot be written; the daemon's log says why"))
     }
 
-    fn losses(&self) -> Losses {
-        self.losses_with(self.session.as_ref())
+    /// What was counted since the session was created.
+    fn tallies(&self) -> Tallies {
+        let before = || self.counted_before.clone();
+        self.session.as_ref().map_or_else(before, |session| tally::with(&self.counted_before, session))
     }
 
-    /// What was lost before, and by a recording.
-    fn losses_with(&self, session: Option<&Session>) -> Losses {
-        let mut losses = self.lost_before.clone();
-        let Some(session) = session else { return losses };
-        let ledger = session.ledger();
-        for (number, channel) in (0..).zip(&session.options().channels) {
-            let Loss { discarded, overwritten } = losses.entry(channel.name.clone()).or_default();
-            let streams = ledger.streams.iter().filter(|(stream, _)| stream.index() == number as usize);
-            for (_, counts) in streams {
-                *discarded += counts.lost.iter().sum::<u64>();
-                if channel.overwrite {
-                    let pages = counts.head.saturating_sub(channel.ring_pages.into());
-                    *overwritten += pages * agent_ebpf::PAGE_SIZE as u64;
-                }
-            }
+    fn moment(&self) -> Moment {
+        let bytes = self.session.as_ref().and_then(|session| session.progress().bytes).unwrap_or_default();
+        Moment {
+            tallies: self.tallies(),
+            rings: self.session.as_ref().map(tally::rings).unwrap_or_default(),
+            stored: (!self.keeps).then(|| self.stored_before + bytes),
         }
-        losses
     }
 
     /// Notes what a recording has stored that ends.

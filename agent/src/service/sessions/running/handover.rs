@@ -11,7 +11,7 @@ use crate::{
     handover::Moment,
     service::{
         descriptors::Held,
-        sessions::recorder::{Handed, Losses},
+        sessions::{recorder::Handed, tally::Tallies},
     },
 };
 
@@ -44,7 +44,7 @@ impl HandedSchedule {
 pub(in crate::service) struct HandedRunning {
     held: Option<u64>,
     next_chunk: u64,
-    lost_before: Losses,
+    counted_before: Tallies,
     snapshots: u64,
     schedule: HandedSchedule,
     /// Bytes that recordings before the one that goes on have stored.
@@ -68,7 +68,15 @@ impl Running {
             session.leave_trace();
         }
         let Self {
-            session, finisher, held, next_chunk, lost_before, snapshots, schedule, stored_before, ..
+            session,
+            finisher,
+            held,
+            next_chunk,
+            counted_before,
+            snapshots,
+            schedule,
+            stored_before,
+            ..
         } = self;
         drop(finisher);
         let recording = match session.map(Session::hand_over).transpose() {
@@ -82,18 +90,18 @@ impl Running {
         };
         let held = held.as_ref().map(Held::count);
         let schedule = schedule.hand_over();
-        let running = HandedRunning { held, next_chunk, lost_before, snapshots, schedule, stored_before };
+        let running = HandedRunning { held, next_chunk, counted_before, snapshots, schedule, stored_before };
         Ok(Handed { running, recording })
     }
 
     /// Goes on with what another daemon has handed over.
     pub(in crate::service::sessions) fn go_on(&mut self, handed: Handed) -> Answer {
         let Handed { running, recording } = handed;
-        let HandedRunning { held, next_chunk, lost_before, snapshots, schedule, stored_before } = running;
+        let HandedRunning { held, next_chunk, counted_before, snapshots, schedule, stored_before } = running;
         let session = recording.map(Session::take_over).transpose();
         self.session = session.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
         self.held = held.map(|count| self.descriptors.keep(count));
-        (self.next_chunk, self.lost_before, self.snapshots) = (next_chunk, lost_before, snapshots);
+        (self.next_chunk, self.counted_before, self.snapshots) = (next_chunk, counted_before, snapshots);
         self.schedule = schedule.take_over();
         self.stored_before = stored_before;
         // Triggers may wait for samples, which are told when they are due.
