@@ -4,10 +4,12 @@
 //! It is a crate of its own so that building tracer-agent does not wait for what only this needs.
 //!
 //! ```text
-//! OUTDIR/man/tracer-agent.1, tracer-agent-record.1 ...
+//! OUTDIR/man/tracer-agent.1, tracer-agent-record.1 ..., tracer-agent.toml.5
 //!        completions/tracer-agent.bash, _tracer-agent (zsh), tracer-agent.fish
+//!        reference/configuration.md, agent.schema.json: parts of the documents in docs
 //! ```
 
+mod configuration;
 mod page;
 
 use std::fs;
@@ -16,7 +18,7 @@ use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::{Generator as _, Shell};
-use tracer_agent::cli::Cli;
+use tracer_agent::{cli::Cli, service::config::schema};
 
 /// The program's name.
 pub const PROGRAM: &str = "tracer-agent";
@@ -34,8 +36,9 @@ pub fn command() -> Command {
 /// # Errors
 /// A directory or file cannot be written.
 pub fn write(dir: &Path) -> io::Result<()> {
-    let (pages, completions) = (dir.join("man"), dir.join("completions"));
+    let [pages, completions, reference] = ["man", "completions", "reference"].map(|name| dir.join(name));
     fs::create_dir_all(&pages)?;
+    fs::create_dir_all(&reference)?;
     fs::create_dir_all(&completions)?;
     let command = command();
     let commands: Vec<&Command> = command.get_subcommands().collect();
@@ -43,6 +46,10 @@ pub fn write(dir: &Path) -> io::Result<()> {
     for of in &commands {
         fs::write(pages.join(format!("{PROGRAM}-{}.1", of.get_name())), page::of_command(of)?)?;
     }
+    fs::write(pages.join(format!("{PROGRAM}.toml.5")), configuration::page())?;
+    fs::write(reference.join("configuration.md"), configuration::tables())?;
+    let schema = serde_json::to_string_pretty(&schema())?;
+    fs::write(reference.join("agent.schema.json"), schema + "\n")?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let script = completions.join(shell.file_name(PROGRAM));
         fs::write(script, completion(shell))?;

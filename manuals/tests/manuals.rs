@@ -33,8 +33,10 @@ fn every_command_has_a_page_that_man_shows() {
     let mut expected = BTreeSet::from(["tracer-agent.1".to_owned()]);
     expected.extend(command.get_subcommands().map(|of| format!("tracer-agent-{}.1", of.get_name())));
     assert!(expected.len() > 14, "{expected:?}");
+    expected.insert("tracer-agent.toml.5".to_owned());
     let pages = dir.path().join("man");
     assert_eq!(names(&pages), expected);
+    expected.remove("tracer-agent.toml.5");
     for page in &expected {
         let page = pages.join(page);
         quiet("groff", &["-man", "-Tutf8", "-ww", "-z"], &page);
@@ -54,6 +56,31 @@ fn every_command_has_a_page_that_man_shows() {
     let record = quiet("man", &["-P", "cat", "-l"], &pages.join("tracer-agent-record.1"));
     assert!(record.contains("tracer-agent record -e sched sleep 5\n"), "{record}");
     assert!(record.contains("--duration"), "{record}");
+}
+
+#[test]
+fn the_configuration_has_a_page_that_man_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    manuals::write(dir.path()).unwrap();
+    let page = dir.path().join("man/tracer-agent.toml.5");
+    quiet("groff", &["-man", "-Tutf8", "-ww", "-z"], &page);
+    let shown = quiet("man", &["--warnings", "-P", "cat", "-l"], &page);
+    for text in ["File Formats", "THE WHOLE FILE", "sessions: table of SessionConfig", "ring_bytes: integer"]
+    {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+}
+
+#[test]
+fn the_documents_have_the_keys_of_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    manuals::write(dir.path()).unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let made = |name: &str| fs::read_to_string(dir.path().join("reference").join(name)).unwrap();
+    let kept = |name: &str| fs::read_to_string(docs.join(name)).unwrap();
+    let says = "`cargo xtask docs` writes what is to be there to target/manuals/reference";
+    assert_eq!(made("agent.schema.json"), kept("agent.schema.json"), "{says}");
+    assert!(kept("configuration.md").ends_with(&made("configuration.md")), "{says}");
 }
 
 /// The subcommand of a command line, which the program takes.

@@ -93,7 +93,15 @@ pub(super) const EXPORT: &str = "EXAMPLES
 #[cfg(feature = "service")]
 pub(super) const DAEMON: &str = "EXAMPLES
   tracer-agent daemon --background
-  tracer-agent daemon --socket /run/user/0/tracer.sock --group adm";
+  tracer-agent daemon --socket /run/user/0/tracer.sock --group adm
+  tracer-agent daemon --config /etc/tracer-agent/agent.toml
+  tracer-agent daemon --config agent.toml --check";
+
+#[cfg(feature = "service")]
+pub(super) const HEALTH: &str = "EXAMPLES
+  tracer-agent health
+  tracer-agent health --live
+  tracer-agent health --json";
 
 #[cfg(feature = "service")]
 pub(super) const CTL: &str = "EXAMPLES

@@ -16,6 +16,8 @@ pub mod exit;
 pub mod export;
 mod export_ltt;
 mod following;
+#[cfg(feature = "service")]
+mod health;
 pub mod hist;
 pub mod info;
 mod input;
@@ -114,6 +116,9 @@ pub enum Command {
     #[cfg(feature = "service")]
     #[command(after_help = examples::CTL, disable_help_subcommand = true)]
     Ctl(Box<crate::ctl::CtlArgs>),
+    #[cfg(feature = "service")]
+    #[command(after_help = examples::HEALTH)]
+    Health(health::HealthArgs),
 }
 
 impl Command {
@@ -132,6 +137,8 @@ impl Command {
             Self::Diff(args) => args.json,
             Self::Check(args) => args.json,
             Self::Doctor(args) => args.json,
+            #[cfg(feature = "service")]
+            Self::Health(args) => args.json,
             _ => false,
         }
     }
@@ -243,6 +250,8 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Listen(args) => writes_files(stdout, || listen::run(args)),
         #[cfg(feature = "service")]
         Command::Ctl(args) => writes_files(stdout, || Ok(crate::ctl::run(args))),
+        #[cfg(feature = "service")]
+        Command::Health(args) => Ok(health::run(args, &mut stdout)?.code()),
         #[cfg(feature = "service")]
         Command::Daemon(args) => writes_files(stdout, || daemon::run(args)),
         Command::Doctor(args) => {

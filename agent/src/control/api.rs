@@ -87,6 +87,17 @@ pub struct ConfigurationState {
     pub last: Reload,
 }
 
+/// Whether a daemon is alive, and does what its configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Health {
+    /// Its threads answer. If not, it helps to start it anew.
+    pub live: bool,
+    /// All configured sessions record, their data are younger than their bound, and losses are below theirs.
+    pub ready: bool,
+    /// Why it is not ready.
+    pub reasons: Vec<String>,
+}
+
 /// What reading a configuration has led to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Reload {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::control::api::{Daemon, Enable, EnableRules, NewChannel, NewContexts, RulesChanged};
+use crate::control::api::{Daemon, Enable, EnableRules, Health, NewChannel, NewContexts, RulesChanged};
 use crate::control::api::{TakeSnapshot, Track};
 use crate::control::{
     Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, EventRule, InstrumentationPoint,
@@ -294,6 +294,11 @@ impl Client {
     ) -> Answer<Vec<InstrumentationPoint>> {
         let domain = domain.name();
         self.get(&format!("/v1/instrumentation/{domain}?syscalls={syscalls}&fields={fields}"))
+    }
+
+    /// Whether the daemon is alive and ready.
+    pub fn health(&mut self) -> Answer<Health> {
+        self.get("/v1/health")
     }
 
     fn get<T: DeserializeOwned>(&mut self, path: &str) -> Answer<T> {

@@ -27,6 +27,7 @@ use super::{
     handover, http,
     listen::{Listener, Passed},
     live::Live,
+    monitor::Monitor,
     peer::Peer,
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
@@ -205,7 +206,10 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         configuration.follow(&registry).map_err(DaemonError::system("watch the configuration"))?;
     }
     let told = (signals, &supervisor, parcels.is_some());
-    let of_daemon = (Arc::clone(&registry), configuration);
+    let monitor = Monitor::new(Arc::clone(&registry), configuration.clone(), options.state.clone());
+    let monitor = Arc::new(monitor);
+    monitor.start().map_err(DaemonError::system("start threads"))?;
+    let of_daemon = (Arc::clone(&registry), configuration, monitor);
     let served = runtime.block_on(serve(&listener, group, of_daemon, told, ready));
     let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
     if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
@@ -301,7 +305,7 @@ fn watch_programs(registry: &Arc<Registry>) -> io::Result<()> {
 async fn serve(
     listener: &Listener,
     group: Option<Group>,
-    (registry, configuration): (Arc<Registry>, Option<Arc<Configuration>>),
+    (registry, configuration, monitor): (Arc<Registry>, Option<Arc<Configuration>>, Arc<Monitor>),
     (mut signals, supervisor, can_hand_over): (Signals, &Supervisor, bool),
     ready: impl FnOnce(),
 ) -> Result<Ended, DaemonError> {
@@ -311,7 +315,9 @@ async fn serve(
         UnixListener::from_std(socket)
     });
     let socket = socket.map_err(failed)?;
-    let router = http::router(registry, configuration.clone());
+    let router = http::router(registry, configuration.clone(), Arc::clone(&monitor));
+    // It ends with the runtime.
+    tokio::spawn(http::serve(monitor));
     let group = group.map(Arc::new);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let users = Users::default();

@@ -24,6 +24,8 @@
 //! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
+//! | `metrics` | what monitoring systems read |
+//! | `monitor` | what is looked at each second: ages, losses, whether the daemon is ready |
 //! | `notifications` | what is told to clients that listen |
 //! | `triggers` | conditions of users, and what is done when they are satisfied |
 //! | `sessions` | a session: its description and its recording |
@@ -41,6 +43,8 @@ mod http;
 mod listen;
 mod live;
 mod maps;
+pub mod metrics;
+mod monitor;
 mod notes;
 mod notifications;
 mod peer;

@@ -12,12 +12,14 @@
 //! | `merge` | several texts as one tree |
 //! | `decode` | the tree as these types, and what it has that they do not |
 //! | `check` | what contradicts itself |
+//! | `reference` | their keys, for who writes one |
 //! | `schema` | these types as a JSON Schema |
 
 mod check;
 mod decode;
 mod files;
 mod merge;
+mod reference;
 mod schema;
 mod session;
 mod source;
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     files::{ConfigError, ReadFiles},
+    reference::{Key, Type, reference},
     schema::schema,
     session::{KeepConfig, RotateConfig, SessionConfig, SessionKind},
     source::Mistake,

@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::routes;
+use super::{routes, scrape};
 use crate::control;
 
 /// All requests.
@@ -12,6 +12,10 @@ use crate::control;
     paths(
         routes::daemon,
         routes::get_configuration,
+        scrape::get_metrics,
+        scrape::get_health,
+        scrape::live,
+        scrape::ready,
         routes::openapi,
         routes::notifications,
         routes::instrumentation,

@@ -16,6 +16,7 @@ use super::{
     answers::{Body, answer, answer_json},
     list,
     openapi::document,
+    scrape,
 };
 use crate::{
     control::{
@@ -29,6 +30,7 @@ use crate::{
     },
     service::{
         configuration::Configuration,
+        monitor::Monitor,
         peer::Peer,
         registry::{Detail, MapsAsked, Registry},
         user::Owner,
@@ -75,11 +77,16 @@ impl Whose {
 pub(in crate::service) fn router(
     registry: Arc<Registry>,
     configuration: Option<Arc<Configuration>>,
+    monitor: Arc<Monitor>,
 ) -> Router {
     let channel = "/v1/sessions/{session}/domains/{domain}/channels/{channel}";
     Router::new()
         .route("/v1/daemon", get(daemon))
         .route("/v1/configuration", get(get_configuration))
+        .route("/v1/metrics", get(scrape::get_metrics))
+        .route("/v1/health", get(scrape::get_health))
+        .route("/v1/health/live", get(scrape::live))
+        .route("/v1/health/ready", get(scrape::ready))
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/notifications", get(notifications))
         .route("/v1/instrumentation/{domain}", get(instrumentation))
@@ -111,6 +118,7 @@ pub(in crate::service) fn router(
         .method_not_allowed_fallback(unknown)
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(Extension(configuration))
+        .layer(Extension(monitor))
         .with_state(registry)
 }
 

@@ -19,7 +19,7 @@ use crate::{
     },
     relay::RelayAddress,
     service::config::{SessionConfig, SessionKind},
-    spec::{ChannelSpec, RecordingSpec, SWITCH_NS_MIN},
+    spec::{ChannelSpec, RecordingSpec, RuleSpec, SWITCH_NS_MIN, What},
     utc,
 };
 
@@ -647,8 +647,35 @@ fn told_channel(spec: &ChannelSpec, (discarded, lost_packets): (u64, u64)) -> Ch
         },
         discarded,
         lost_packets,
-        contexts: Vec::new(),
-        rules: Vec::new(),
+        contexts: spec.contexts.iter().map(ToString::to_string).collect(),
+        rules: spec.rules.iter().map(told_rule).collect(),
+    }
+}
+
+/// A rule of the configuration as clients are told of it.
+fn told_rule(rule: &RuleSpec) -> EventRule {
+    let text = rule.what.text();
+    let probe = || match text.split_once(':') {
+        Some((path, symbol)) => UserProbe::Elf { path: path.to_owned(), symbol: symbol.to_owned() },
+        None => UserProbe::Elf { path: text.clone(), symbol: String::new() },
+    };
+    let instrumentation = match &rule.what {
+        What::Events(_) | What::Exclude(_) | What::Usdt(_) => Instrumentation::Tracepoint,
+        What::Kprobe(_) => Instrumentation::Kprobe { location: text.clone() },
+        What::Uprobe(_) | What::Uretprobe(_) => Instrumentation::UserProbe(probe()),
+        What::Kretprobe(_)
+        | What::Fentry(_)
+        | What::Fexit(_)
+        | What::Function(_)
+        | What::FunctionGraph(_) => Instrumentation::Function { location: text.clone() },
+    };
+    EventRule {
+        name: if matches!(rule.what, What::Exclude(_)) { format!("!{text}") } else { text },
+        instrumentation,
+        enabled: true,
+        filter: rule.filter.clone(),
+        exclusions: Vec::new(),
+        log_level: None,
     }
 }
 

@@ -1,0 +1,39 @@
+//! What this process takes.
+
+use procfs::WithCurrentSystemInfo as _;
+
+/// What this process takes, as the kernel counts it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::service) struct Process {
+    /// Time that its threads have run, in seconds.
+    pub(in crate::service) cpu_seconds: f64,
+    /// Bytes of memory that it has.
+    pub(in crate::service) resident_bytes: u64,
+    /// Descriptors that it has open.
+    pub(in crate::service) descriptors: u64,
+    /// Its threads.
+    pub(in crate::service) threads: u64,
+    /// When it was started, in seconds since 1970.
+    pub(in crate::service) started: f64,
+}
+
+impl Process {
+    /// Those of now. `None` where `/proc` does not say.
+    pub(in crate::service) fn read() -> Option<Self> {
+        let own = procfs::process::Process::myself().ok()?;
+        let stat = own.stat().ok()?;
+        // More exact than the ticks of `stat`.
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let seconds = |of: rustix::time::Timespec| of.tv_sec as f64 + of.tv_nsec as f64 / 1e9;
+        let since_boot = stat.starttime as f64 / procfs::ticks_per_second() as f64;
+        let boot = seconds(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
+            - seconds(rustix::time::clock_gettime(rustix::time::ClockId::Boottime));
+        Some(Self {
+            cpu_seconds: seconds(time),
+            resident_bytes: stat.rss_bytes().get(),
+            descriptors: own.fd_count().ok()? as u64,
+            threads: u64::try_from(stat.num_threads).ok()?,
+            started: boot + since_boot,
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! What this process' programs in the kernel take. The kernel measures that only while it is asked to, which costs
+//! each run of each program of the machine two reads of a clock: so it is asked in short windows.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+use crate::bpf::sys::{enable_run_times, told_of_descriptor};
+
+/// How long a window is.
+pub(in crate::service) const WINDOW: Duration = Duration::from_secs(1);
+/// From the end of one window to the begin of the next.
+pub(in crate::service) const PAUSE: Duration = Duration::from_secs(29);
+
+/// What the programs took in a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::service) struct ProgramTimes {
+    /// How many there are.
+    pub(in crate::service) programs: u64,
+    /// Time that they ran, to the length of the window: 1 is one CPU.
+    pub(in crate::service) cpu_ratio: f64,
+    /// How often they ran in a second.
+    pub(in crate::service) runs_per_second: f64,
+}
+
+/// Windows in which the kernel measures.
+#[derive(Debug, Default)]
+pub(in crate::service) struct Programs {
+    window: Option<Window>,
+    next: Option<Instant>,
+    last: Option<ProgramTimes>,
+}
+
+#[derive(Debug)]
+struct Window {
+    /// The kernel measures as long as it is open.
+    _measures: OwnedFd,
+    began: Instant,
+    before: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Programs {
+    /// Begins a window, or ends one, if it is time. Gives what is known from the last one.
+    pub(in crate::service) fn look(&mut self) -> Option<ProgramTimes> {
+        let now = Instant::now();
+        match self.window.take() {
+            Some(window) if now.duration_since(window.began) < WINDOW => self.window = Some(window),
+            Some(window) => {
+                self.last = Some(window.end(now));
+                self.next = Some(now + PAUSE);
+            }
+            None if self.next.is_none_or(|next| now >= next) => {
+                // Where this is not allowed, nothing is known.
+                self.window = enable_run_times().ok().map(|measures| Window {
+                    _measures: measures,
+                    began: now,
+                    before: own_programs(),
+                });
+                if self.window.is_none() {
+                    self.next = Some(now + PAUSE);
+                }
+            }
+            None => {}
+        }
+        self.last
+    }
+}
+
+impl Window {
+    fn end(self, now: Instant) -> ProgramTimes {
+        let after = own_programs();
+        let (mut time, mut runs) = (0_u64, 0_u64);
+        for (id, (time_after, runs_after)) in &after {
+            let (time_before, runs_before) = self.before.get(id).copied().unwrap_or_default();
+            time = time.saturating_add(time_after.saturating_sub(time_before));
+            runs = runs.saturating_add(runs_after.saturating_sub(runs_before));
+        }
+        let length = now.duration_since(self.began).as_secs_f64();
+        ProgramTimes {
+            programs: after.len() as u64,
+            cpu_ratio: time as f64 / 1e9 / length,
+            runs_per_second: runs as f64 / length,
+        }
+    }
+}
+
+/// Time in nanoseconds and runs of each program that this process has a descriptor of, by its id: several
+/// descriptors are of one.
+fn own_programs() -> BTreeMap<u32, (u64, u64)> {
+    let mut all = BTreeMap::new();
+    let Ok(own) = procfs::process::Process::myself().and_then(|own| own.fd()) else { return all };
+    for open in own.flatten() {
+        let is_program =
+            matches!(&open.target, procfs::process::FDTarget::AnonInode(kind) if kind == "bpf-prog");
+        if !is_program {
+            continue;
+        }
+        let told = |key| told_of_descriptor(open.fd, key);
+        if let (Some(id), Some(time), Some(runs)) = (told("prog_id"), told("run_time_ns"), told("run_cnt"))
+            && let Ok(id) = u32::try_from(id)
+        {
+            all.insert(id, (time, runs));
+        }
+    }
+    all
+}
