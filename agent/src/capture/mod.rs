@@ -88,7 +88,7 @@ pub use options::{
 };
 pub use session::{
     AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RingFill, RotateError, Session,
-    SnapshotError, TrackError, wait_for_programs,
+    SnapshotError, SnapshotLimits, TrackError, wait_for_programs,
 };
 pub use sets::{RecordedSet, SetOptions, SetOwner};
 pub use spool::{Spool, SpoolError, SpoolTotals};

@@ -56,7 +56,11 @@ use crate::{
 
 use self::track::Told;
 pub use self::{
-    changes::AddError, pause::PauseError, rings::RingFill, rotation::RotateError, snapshot::SnapshotError,
+    changes::AddError,
+    pause::PauseError,
+    rings::RingFill,
+    rotation::RotateError,
+    snapshot::{SnapshotError, SnapshotLimits},
     track::TrackError,
 };
 

@@ -69,6 +69,9 @@ pub struct TakeSnapshot {
     pub path: Option<PathBuf>,
     /// The most bytes of it.
     pub max_size: Option<u64>,
+    /// Milliseconds: older events are left out, as far as whole pages are older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_age_ms: Option<u64>,
 }
 
 /// The configuration of a daemon, and what became of it.

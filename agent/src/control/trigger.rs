@@ -18,16 +18,39 @@ pub struct NewTrigger {
     pub condition: Condition,
     /// What is done then, in this order.
     pub actions: Vec<Action>,
+    /// How often its actions are done at most.
+    #[serde(default, skip_serializing_if = "Pace::is_free")]
+    pub pace: Pace,
     /// Whether the daemon's configuration says it. No client can.
     #[serde(skip)]
     pub configured: bool,
+}
+
+/// How often the actions of a trigger are done at most, but for those that count. When they are not done, the
+/// trigger has fired nevertheless.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pace {
+    /// Milliseconds after they were due in which they are not due again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cool_down_ms: Option<u64>,
+    /// How often in a day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_day: Option<u64>,
+}
+
+impl Pace {
+    /// Whether it holds nothing back.
+    pub fn is_free(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl NewTrigger {
     /// Whether a trigger that is there is what this one would be.
     pub fn is_like(&self, there: &Trigger) -> bool {
         let actions = there.actions.iter().map(|of| &of.action);
-        self.condition == there.condition && self.actions.iter().eq(actions)
+        (&self.condition, self.pace) == (&there.condition, there.pace) && self.actions.iter().eq(actions)
     }
 }
 
@@ -48,6 +71,12 @@ pub struct Trigger {
     /// on from another, or the bus of systemd's units was away. Whether it was satisfied meanwhile is not
     /// known.
     pub interruptions: u64,
+    /// How often its actions are done at most.
+    #[serde(default, skip_serializing_if = "Pace::is_free")]
+    pub pace: Pace,
+    /// How often it has fired without that its actions were done, for that reason.
+    #[serde(default)]
+    pub held_back: u64,
     /// Why its condition is not looked at, if it is not.
     pub problem: Option<String>,
     /// What is done when it fires.
@@ -129,6 +158,8 @@ pub enum Condition {
         /// Its name with its type (`ssh.service`), or a pattern (`nginx*`).
         unit: String,
     },
+    /// Each time that the daemon is sent the signal `SIGUSR1`.
+    Signal,
 }
 
 impl Condition {
@@ -248,6 +279,9 @@ pub enum ActionKind {
         /// Where it goes, instead of the session's outputs.
         #[serde(default)]
         output: Option<SnapshotTarget>,
+        /// What it has of the time before and after the trigger fires.
+        #[serde(default, skip_serializing_if = "Window::is_open")]
+        window: Window,
     },
     /// Counts into a map. Where each match of a rule for one event of the kernel is counted, the kernel does
     /// it: exactly, and without telling the daemon.
@@ -271,6 +305,36 @@ pub enum ActionKind {
         #[schema(value_type = String)]
         socket: PathBuf,
     },
+}
+
+/// The part of time that a snapshot is of, around when its trigger fires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Window {
+    /// Milliseconds before: older events are left out, as far as whole pages are older. Everything that the
+    /// rings hold, where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before_ms: Option<u64>,
+    /// Milliseconds after, which the snapshot, and what comes after it, waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
+}
+
+impl Window {
+    /// Whether it leaves out nothing and waits for nothing.
+    pub fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How long the snapshot waits.
+    pub fn after(&self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.after_ms.unwrap_or_default())
+    }
+
+    /// How old events of it may be when it is taken.
+    pub fn max_age_ms(&self) -> Option<u64> {
+        self.before_ms.map(|before| before.saturating_add(self.after_ms.unwrap_or_default()))
+    }
 }
 
 /// Where a snapshot goes.
@@ -365,6 +429,8 @@ pub enum Finding {
         /// In hundredths of a percent.
         hundredths: u16,
     },
+    /// The daemon was sent the signal.
+    Signal,
     /// A unit of systemd has failed.
     UnitFailed {
         /// Its name.

@@ -298,6 +298,13 @@ impl<'a> CpuRing<'a> {
         Held { events: pages.clone().map(events).collect(), pages }
     }
 
+    /// The time of the first event of page `number`, by the clock of the recording, in nanoseconds. While
+    /// programs write, it may be that of a newer page in the same place.
+    pub fn begin_of(&self, number: u64) -> Option<u64> {
+        let page = self.rings.pages.read(self.base + (number % self.pages) as usize)?;
+        page.first_chunk().map(|time| u64::from_le_bytes(*time))
+    }
+
     /// The oldest page before page `end` that programs do not reuse before they have written an eighth of the
     /// ring from now on, or the one that is kept for a snapshot.
     pub fn safe_from(&self, end: u64) -> u64 {

@@ -118,6 +118,7 @@ struct Signals {
     interrupt: Signal,
     hangup: Signal,
     replace: Signal,
+    fire: Signal,
 }
 
 impl Signals {
@@ -128,6 +129,7 @@ impl Signals {
             interrupt: of(SignalKind::interrupt())?,
             hangup: of(SignalKind::hangup())?,
             replace: of(SignalKind::user_defined2())?,
+            fire: of(SignalKind::user_defined1())?,
         })
     }
 }
@@ -315,6 +317,7 @@ async fn serve(
         UnixListener::from_std(socket)
     });
     let socket = socket.map_err(failed)?;
+    let triggers = Arc::clone(registry.triggers());
     let router = http::router(registry, configuration.clone(), Arc::clone(&monitor));
     // It ends with the runtime.
     tokio::spawn(http::serve(monitor));
@@ -339,6 +342,7 @@ async fn serve(
                 Some(configuration) => configuration.reload_soon(),
                 None => log(NO_CONFIG),
             },
+            _ = signals.fire.recv() => triggers.has_signal(),
             _ = signals.replace.recv() => {
                 if can_hand_over {
                     break Ended::HandedOver;

@@ -117,6 +117,8 @@ pub(super) struct ToBorder {
     /// What finds the border.
     pub borders: Arc<Borders>,
     pub spool: CpuSpool,
+    /// Of a copy, the time from which on events are wanted; all of them where nothing is said.
+    pub since: Option<u64>,
 }
 
 /// What a reader is asked to do.

@@ -34,7 +34,7 @@ pub(super) struct Served<'r> {
     /// What is to be done at the next border.
     pub(super) asked: Option<(AtBorder, ToBorder)>,
     /// Where what the ring holds is to be stored, up to its border.
-    pub(super) marked: Option<(CpuSpool, CpuCounts)>,
+    pub(super) marked: Option<(CpuSpool, CpuCounts, Option<u64>)>,
     /// What is moved in this round.
     pub(super) left: Left,
 }
@@ -252,6 +252,24 @@ impl Newest {
         let pages = held.pages();
         let left = held.events_from(pages.start);
         Self { from: pages.start, left, end, recorded, has_some: false, pages, held }
+    }
+
+    /// Leaves out pages in which no event is of a time or later. Where programs reuse a page meanwhile, some
+    /// that are older may be among the rest.
+    pub(super) fn since(mut self, ring: &CpuRing<'_>, time: u64) -> Self {
+        // What is in a page is before what the next one begins with.
+        let is_before = |number: u64| ring.begin_of(number + 1).is_some_and(|next| next <= time);
+        let (mut from, mut to) = (self.pages.start, self.pages.end.saturating_sub(1));
+        while from < to {
+            let middle = from + (to - from) / 2;
+            if is_before(middle) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        self.from = self.from.max(from);
+        self
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -278,10 +278,10 @@ impl Worker {
 
     /// Does what is asked of a stream, if something is and its border can be found now.
     fn do_asked(&mut self, served: &mut Served<'_>) -> Result<(), SpoolError> {
-        let Some((what, ToBorder { borders, spool })) = served.asked.take() else { return Ok(()) };
+        let Some((what, ToBorder { borders, spool, since })) = served.asked.take() else { return Ok(()) };
         let found = border_of(&served.ring, &borders, &spool);
         match (what, found) {
-            (_, Ok(None)) => served.asked = Some((what, ToBorder { borders, spool })),
+            (_, Ok(None)) => served.asked = Some((what, ToBorder { borders, spool, since })),
             (AtBorder::GoOver, found) => {
                 if let Some(end) = found? {
                     self.go_over(served, spool, Arc::new(end))?;
@@ -291,7 +291,7 @@ impl Worker {
             (AtBorder::Copy, Err(error)) => {
                 let _ = self.answer.send(Answer::Copied(Err(error)));
             }
-            (AtBorder::Copy, Ok(Some(end))) => served.marked = Some((spool, end)),
+            (AtBorder::Copy, Ok(Some(end))) => served.marked = Some((spool, end, since)),
         }
         Ok(())
     }
@@ -305,8 +305,8 @@ impl Worker {
         }
         for group in 0..groups.len() {
             for stream in 0..groups[group].streams.len() {
-                if let Some((spool, end)) = groups[group].streams[stream].marked.take() {
-                    let copied = self.copy(groups, (group, stream), spool, end)?;
+                if let Some((spool, end, since)) = groups[group].streams[stream].marked.take() {
+                    let copied = self.copy(groups, (group, stream), (spool, since), end)?;
                     has_copied = true;
                     // Who does not wait for the answer has stopped the recording.
                     let _ = self.answer.send(Answer::Copied(copied));
@@ -346,12 +346,16 @@ impl Worker {
         &mut self,
         groups: &mut [Group<'_>],
         (group, stream): (usize, usize),
-        mut spool: CpuSpool,
+        (mut spool, since): (CpuSpool, Option<u64>),
         mut end: CpuCounts,
     ) -> Result<Result<Border, SpoolError>, SpoolError> {
         spool.note_border(&end);
         spool.know_owners(groups[group].streams[stream].spool.owners());
-        let mut newest = Newest::before(&groups[group].streams[stream].ring, (end.head, end.events));
+        let ring = &groups[group].streams[stream].ring;
+        let mut newest = Newest::before(ring, (end.head, end.events));
+        if let Some(time) = since {
+            newest = newest.since(ring, time);
+        }
         loop {
             let stored = self.copy_chunk(&groups[group].streams[stream].ring, &mut spool, &mut newest);
             match stored.and_then(|events| self.store(&mut spool, events)) {
@@ -513,7 +517,7 @@ impl Worker {
                     self.pages.clear();
                     spool.clear()?;
                     (events, newest.has_some) = (0, false);
-                    newest.from = ring.safe_from(newest.end);
+                    newest.from = newest.from.max(ring.safe_from(newest.end));
                 }
                 None => {}
             }

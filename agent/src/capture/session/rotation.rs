@@ -158,7 +158,7 @@ pub(super) fn to_borders(
     let mut asked = Vec::with_capacity(spools.len());
     for spool in spools {
         if let Some(channel) = channels.get_mut(spool.stream().index()) {
-            asked.push(ToBorder { borders: channel.borders()?, spool });
+            asked.push(ToBorder { borders: channel.borders()?, spool, since: None });
         }
     }
     Ok(asked)

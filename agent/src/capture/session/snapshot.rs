@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     os::fd::{AsFd as _, BorrowedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{Part, Session, controls, owner_in, rotation::to_borders, wall_ns};
@@ -51,6 +51,17 @@ pub enum SnapshotError {
     Reader,
 }
 
+/// How much of the rings a snapshot has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotLimits {
+    /// At most so many bytes of pages, as many for each ring as for any other: the newest ones. What they
+    /// leave out is counted as removed by the limit of size.
+    pub max_bytes: Option<u64>,
+    /// Pages whose events are all older are left out, and their events counted as overwritten, as are all
+    /// that are not in the snapshot. Of each ring it has one page at least.
+    pub max_age: Option<Duration>,
+}
+
 impl Session {
     /// Takes a snapshot of the channels that overwrite their oldest events: gives what their rings hold now,
     /// from which [`finish`](crate::capture::finish()) makes a file. Recording goes on meanwhile, and nothing
@@ -63,26 +74,24 @@ impl Session {
     /// There is none, for example because the disk is full, and nothing is left of it.
     pub fn snapshot(&mut self) -> Result<Recorded, SnapshotError> {
         let output = self.destination.snapshot(self.snapshots + 1, wall_ns(&self.options))?;
-        self.take_snapshot(output, None, None)
+        self.take_snapshot(output, None, SnapshotLimits::default())
     }
 
     /// The same for a file of one's own choice, or, of a recording that becomes a trace, a directory of the
-    /// file's name without `.dat`. With `max_bytes`, at most so many bytes of pages are stored, as
-    /// many for each ring as for any other: the newest ones. What they leave out is counted as removed by the
-    /// limit of size.
+    /// file's name without `.dat`, within limits.
     ///
     /// # Errors
     /// As for [`Session::snapshot`].
-    pub fn snapshot_to(&mut self, output: Output, max_bytes: Option<u64>) -> Result<Recorded, SnapshotError> {
+    pub fn snapshot_to(&mut self, output: Output, limits: SnapshotLimits) -> Result<Recorded, SnapshotError> {
         let name = stem_of(output.name());
-        self.take_snapshot(output, Some(name), max_bytes)
+        self.take_snapshot(output, Some(name), limits)
     }
 
     fn take_snapshot(
         &mut self,
         output: Output,
         name: Option<OsString>,
-        max_bytes: Option<u64>,
+        limits: SnapshotLimits,
     ) -> Result<Recorded, SnapshotError> {
         let channels = self.options.manifest.channels.iter().filter(|channel| channel.overwrite);
         let channels: Vec<RecordedChannel> = channels.cloned().collect();
@@ -92,7 +101,7 @@ impl Session {
         let streams = self.options.streams(|channel| channel.overwrite).count();
         // Two segments of a chunk for each ring.
         let least = streams as u64 * 2 * CHUNK_MAX as u64;
-        if max_bytes.is_some_and(|bytes| bytes < least) {
+        if limits.max_bytes.is_some_and(|bytes| bytes < least) {
             return Err(SnapshotError::TooSmall { streams, least });
         }
         let number = self.snapshots + 1;
@@ -105,7 +114,7 @@ impl Session {
         let filled = self.archive.pauses.copy_to(&copy.spool).map_err(SnapshotError::Store);
         let filled = filled.and_then(|pauses| {
             copy.pauses = pauses;
-            self.copy_to(&copy, max_bytes)
+            self.copy_to(&copy, limits)
         });
         match filled {
             Ok(mut closing) => {
@@ -152,11 +161,14 @@ impl Session {
     }
 
     /// Fills a snapshot. Gives what is known of it.
-    fn copy_to(&mut self, copy: &Archive, max_bytes: Option<u64>) -> Result<Closing, SnapshotError> {
+    fn copy_to(&mut self, copy: &Archive, limits: SnapshotLimits) -> Result<Closing, SnapshotError> {
         let streams: Vec<_> = self.options.streams(|channel| channel.overwrite).collect();
-        let cap = max_bytes.map(|bytes| bytes / (streams.len() as u64).max(1));
+        let cap = limits.max_bytes.map(|bytes| bytes / (streams.len() as u64).max(1));
         let spools = copy.spools(streams.into_iter().map(|(stream, _)| (stream, cap)))?;
-        let spools = to_borders(&mut self.channels, spools)?;
+        let since =
+            limits.max_age.map(|age| self.options.clock.now_ns().saturating_sub(age.as_nanos() as u64));
+        let mut spools = to_borders(&mut self.channels, spools)?;
+        spools.iter_mut().for_each(|spool| spool.since = since);
         let (to, ended, ended_ns) = (self.covered_to(), Instant::now(), wall_ns(&self.options));
         let cpus = self.readers.copy(spools).map_err(|error| match error {
             CopyFailed::Spool(error) => SnapshotError::Store(error),

@@ -123,8 +123,9 @@ fn record(at: &mut At, wanted: &Wanted) -> Result<Vec<Node>, Failure> {
     let session = at.session(wanted.session.session.as_deref())?;
     let (path, max_size) = (wanted.path()?, wanted.max_size()?);
     let is_named = wanted.url.is_some();
-    let taken =
-        at.client()?.snapshot(&session, &TakeSnapshot { name: wanted.name.clone(), path, max_size })?;
+    let taken = at
+        .client()?
+        .snapshot(&session, &TakeSnapshot { name: wanted.name.clone(), path, max_size, max_age_ms: None })?;
     at.say.line(&format!("Snapshot recorded successfully for session {session}"));
     let url = wanted.url.clone().unwrap_or_default();
     if is_named {

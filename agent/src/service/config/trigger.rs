@@ -6,8 +6,9 @@ use super::check::{Way, Wrong};
 use crate::{
     control::{
         NewTrigger,
-        trigger::{Action, Condition},
+        trigger::{Action, Condition, Pace},
     },
+    quantity::Period,
     service::triggers,
 };
 
@@ -22,6 +23,13 @@ pub struct TriggerConfig {
     pub condition: Condition,
     /// What is done then, in this order.
     pub actions: Vec<Action>,
+    /// After the actions were done, they are not done again for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub cool_down: Option<Period>,
+    /// How often they are done in a day (UTC) at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_day: Option<u64>,
 }
 
 fn yes() -> bool {
@@ -35,6 +43,10 @@ impl TriggerConfig {
             name: Some(name.to_owned()),
             condition: self.condition.clone(),
             actions: self.actions.clone(),
+            pace: Pace {
+                cool_down_ms: self.cool_down.map(|time| time.nanoseconds() / 1_000_000),
+                per_day: self.per_day,
+            },
             configured: true,
         }
     }

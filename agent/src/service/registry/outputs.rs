@@ -176,7 +176,8 @@ fn snapshot_for(
 /// Where a snapshot goes: to the place that is named, or to the session's first output.
 fn snapshot_to(model: &Model, wanted: &TakeSnapshot) -> Answer<(SnapshotTo, To)> {
     model.check_snapshot(wanted)?;
-    let TakeSnapshot { name, path, max_size } = wanted.clone();
+    let TakeSnapshot { name, path, max_size, max_age_ms } = wanted.clone();
+    let kept = || model.configured()?.config.keep.time.map(|time| time.0);
     let output = model.session().snapshot_outputs.first();
     let dir = path.or_else(|| output.map(|output| output.path.clone()));
     let place = To::of(dir.ok_or_else(|| ControlError::from(Code::NoOutput))?)?;
@@ -184,6 +185,7 @@ fn snapshot_to(model: &Model, wanted: &TakeSnapshot) -> Answer<(SnapshotTo, To)>
         dir: PathBuf::new(),
         name: name.or_else(|| output?.name.clone()).unwrap_or_else(|| "snapshot".to_owned()),
         max_size: max_size.or_else(|| output?.max_size),
+        max_age: max_age_ms.map(Duration::from_millis).or_else(kept),
     };
     Ok((to, place))
 }

@@ -504,7 +504,7 @@ impl Model {
 
     /// Whether such a snapshot can be taken now.
     pub(in crate::service) fn check_snapshot(&self, wanted: &TakeSnapshot) -> Checked {
-        let TakeSnapshot { name, path, max_size } = wanted;
+        let TakeSnapshot { name, path, max_size, max_age_ms: _ } = wanted;
         if !self.keeps() {
             return Err(Code::NotSnapshotSession.into());
         }

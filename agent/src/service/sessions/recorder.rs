@@ -93,6 +93,8 @@ pub(in crate::service) struct SnapshotTo {
     pub name: String,
     /// The most bytes.
     pub max_size: Option<u64>,
+    /// How old events may be.
+    pub max_age: Option<Duration>,
 }
 
 /// How a stop leaves the recording.

@@ -20,7 +20,7 @@ use super::tally::{self, Moment, Tallies};
 use crate::{
     capture::{
         AddError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded, Session,
-        SnapshotError, StateError, Tracking, finish,
+        SnapshotError, SnapshotLimits, StateError, Tracking, finish,
     },
     control::{Code, ControlError},
     output::Output,
@@ -542,7 +542,8 @@ impl Running {
                 break;
             }
         }
-        let recorded = session.snapshot_to(output, to.max_size).map_err(|error| match error {
+        let limits = SnapshotLimits { max_bytes: to.max_size, max_age: to.max_age };
+        let recorded = session.snapshot_to(output, limits).map_err(|error| match error {
             SnapshotError::TooSmall { .. } => ControlError::new(Code::SnapshotSize, error.to_string()),
             error => failed(error.to_string()),
         })?;

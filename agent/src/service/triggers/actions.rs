@@ -26,11 +26,14 @@ impl Act for OnSessions {
             ActionKind::StartSession { session } => registry.start(uid, session),
             ActionKind::StopSession { session } => registry.stop(uid, session).map(drop),
             ActionKind::RotateSession { session } => registry.rotate(uid, session).map(drop),
-            ActionKind::SnapshotSession { session, output } => {
-                let wanted = output.clone().map_or_else(TakeSnapshot::default, |output| {
-                    let SnapshotTarget { path, name, max_size } = output;
-                    TakeSnapshot { name, path: Some(path), max_size }
-                });
+            ActionKind::SnapshotSession { session, output, window } => {
+                let max_age_ms = window.max_age_ms();
+                let wanted = match output.clone() {
+                    Some(SnapshotTarget { path, name, max_size }) => {
+                        TakeSnapshot { name, path: Some(path), max_size, max_age_ms }
+                    }
+                    None => TakeSnapshot { max_age_ms, ..TakeSnapshot::default() },
+                };
                 registry.snapshot(uid, session, &wanted).map(drop)
             }
             ActionKind::Post { socket } => return post(owner, socket, firing),

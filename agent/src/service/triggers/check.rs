@@ -1,5 +1,7 @@
 //! Which triggers are accepted: descriptions come from anybody who may have some.
 
+use std::time::Duration;
+
 use super::units::is_pattern;
 use crate::{
     compile::aggregate::KEYS_MAX,
@@ -18,6 +20,8 @@ const ACTIONS_MAX: usize = 64;
 const CAPTURES_MAX: usize = 64;
 /// The longest description of a field.
 const CAPTURE_MAX: usize = 512;
+/// The longest time that a snapshot waits for what comes after its trigger.
+pub(super) const AFTER_MAX: Duration = Duration::from_hours(1);
 /// The longest path of a socket (unix(7)).
 const SOCKET_MAX: usize = 107;
 
@@ -25,7 +29,10 @@ type Checked<T = ()> = Result<T, ControlError>;
 
 /// Whether a user may have such a trigger, whatever the machine is.
 pub(in crate::service) fn check(uid: u32, new: &NewTrigger) -> Checked {
-    let NewTrigger { name, condition, actions, configured: _ } = new;
+    let NewTrigger { name, condition, actions, pace, configured: _ } = new;
+    if pace.per_day == Some(0) {
+        return Err(refused("a trigger whose actions are done 0 times a day does nothing; use 1 or more"));
+    }
     if let Some(name) = name {
         check_name(name, Code::InvalidTrigger)?;
     }
@@ -72,7 +79,7 @@ fn check_condition(uid: u32, condition: &Condition) -> Checked {
         Condition::UnitFailed { unit } if !is_pattern(unit) => {
             Err(refused("the name of a unit, or its pattern, has 1 to 255 letters, digits and :-_.\\@"))
         }
-        Condition::UnitFailed { .. } => Ok(()),
+        Condition::UnitFailed { .. } | Condition::Signal => Ok(()),
     }
 }
 
@@ -122,7 +129,10 @@ fn check_action(kind: &ActionKind) -> Checked {
         ActionKind::StartSession { session }
         | ActionKind::StopSession { session }
         | ActionKind::RotateSession { session } => check_name(session, Code::SessionName),
-        ActionKind::SnapshotSession { session, output } => {
+        ActionKind::SnapshotSession { session, output, window } => {
+            if window.after() > AFTER_MAX {
+                return Err(refused("a snapshot waits for an hour at most"));
+            }
             check_name(session, Code::SessionName)?;
             let Some(SnapshotTarget { path, name, max_size }) = output else { return Ok(()) };
             match path.to_str().filter(|url| url.contains("://")) {

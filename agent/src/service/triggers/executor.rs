@@ -11,10 +11,10 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         mpsc::{self, Sender},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::trigger::Entry;
+use super::{check::AFTER_MAX, trigger::Entry};
 use crate::{
     control::{
         api::Notification,
@@ -48,6 +48,8 @@ pub(super) struct Executor {
     queues: Mutex<Queues>,
     /// Nothing of a user waits any more.
     is_idle: Condvar,
+    /// Something was delayed.
+    is_delayed: Condvar,
 }
 
 /// What waits.
@@ -55,6 +57,10 @@ pub(super) struct Executor {
 struct Queues {
     /// For each user for whom a thread works: first what it is about.
     waiting: BTreeMap<u32, VecDeque<Arc<Work>>>,
+    /// What goes on at a time, in its order.
+    delayed: BTreeMap<(Instant, u64), Arc<Work>>,
+    /// How much was delayed so far.
+    delays: u64,
     /// Whether nothing is done any more.
     is_closed: bool,
 }
@@ -69,6 +75,8 @@ impl std::fmt::Debug for Executor {
 struct Work {
     entry: Arc<Entry>,
     firing: Firing,
+    /// When it has fired.
+    fired: Instant,
     /// The numbers of the actions that are due and not done.
     due: Mutex<VecDeque<usize>>,
 }
@@ -81,6 +89,7 @@ impl Executor {
             starter: OnceLock::new(),
             queues: Mutex::default(),
             is_idle: Condvar::new(),
+            is_delayed: Condvar::new(),
         }
     }
 
@@ -94,6 +103,8 @@ impl Executor {
         let executor = Arc::downgrade(self);
         let start = move || users.into_iter().for_each(|uid| Self::start_for(&executor, uid));
         std::thread::Builder::new().name("starter".into()).spawn(start)?;
+        let executor = Arc::downgrade(self);
+        std::thread::Builder::new().name("delays".into()).spawn(move || Self::let_go_on(&executor))?;
         let _ = self.act.set(act);
         let queues = self.queues();
         // Who puts something there has the lock, too: there is one thread for each user.
@@ -128,6 +139,9 @@ impl Executor {
     /// Waits so long until nothing waits, and does nothing any more then: what is not done, or is due
     /// afterwards, is counted as failed.
     pub(super) fn finish(&self, within: Duration) {
+        // A snapshot now has less of what comes after, and one that is never taken nothing.
+        let delayed = std::mem::take(&mut self.queues().delayed);
+        delayed.into_values().for_each(|work| self.put(Arc::new(work.at_once())));
         let is_busy = |queues: &mut Queues| !queues.waiting.is_empty();
         let waited = self.is_idle.wait_timeout_while(self.queues(), within, is_busy);
         let (mut queues, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +163,7 @@ impl Executor {
         }
         if at_once < due.len() {
             let due = Mutex::new(due[at_once..].iter().copied().collect());
-            self.put(Work { entry: Arc::clone(entry), firing, due });
+            self.put(Arc::new(Work { entry: Arc::clone(entry), firing, fired: Instant::now(), due }));
         }
     }
 
@@ -157,7 +171,7 @@ impl Executor {
         self.notifications.tell(firing.uid, &Notification::Trigger(firing.clone()));
     }
 
-    fn put(&self, work: Work) {
+    fn put(&self, work: Arc<Work>) {
         let uid = work.entry.owner.uid;
         let mut queues = self.queues();
         if queues.is_closed {
@@ -167,14 +181,14 @@ impl Executor {
         match queues.waiting.entry(uid) {
             // One of them does not wait.
             btree_map::Entry::Occupied(mut of_user) if of_user.get().len() <= WAITING_MAX => {
-                of_user.get_mut().push_back(Arc::new(work));
+                of_user.get_mut().push_back(work);
             }
             btree_map::Entry::Occupied(_) => {
                 drop(queues);
-                work.give_up(&format!("{WAITING_MAX} firings of the user's triggers wait already"));
+                work.give_up(&too_many());
             }
             btree_map::Entry::Vacant(free) => {
-                free.insert(VecDeque::from([Arc::new(work)]));
+                free.insert(VecDeque::from([work]));
                 let Some(starter) = self.starter.get() else { return };
                 let is_started = starter.send(uid).is_ok();
                 drop(queues);
@@ -197,6 +211,9 @@ impl Executor {
             if let Some(of_user) = queues.waiting.get_mut(&uid) {
                 of_user.pop_front();
             }
+            if let Ok(Some(time)) = done {
+                self.delay(queues, time, work);
+            }
         }
     }
 
@@ -212,8 +229,48 @@ impl Executor {
         next
     }
 
-    fn do_all(&self, work: &Work) {
+    /// Lets something go on at a time.
+    fn delay(&self, mut queues: MutexGuard<'_, Queues>, time: Instant, work: Arc<Work>) {
+        let uid = work.entry.owner.uid;
+        let of_user = queues.delayed.values().filter(|other| other.entry.owner.uid == uid).count();
+        if queues.is_closed || of_user >= WAITING_MAX {
+            let why = if queues.is_closed { REPLACED.to_owned() } else { too_many() };
+            drop(queues);
+            return work.give_up(&why);
+        }
+        queues.delays += 1;
+        let key = (time, queues.delays);
+        queues.delayed.insert(key, work);
+        self.is_delayed.notify_all();
+    }
+
+    /// Lets what was delayed go on when it is time, as long as there is a daemon.
+    fn let_go_on(executor: &Weak<Self>) {
+        /// How often it is asked whether there is a daemon.
+        const LOOK: Duration = Duration::from_secs(1);
+        while let Some(of) = executor.upgrade() {
+            let mut queues = of.queues();
+            let now = Instant::now();
+            let later = queues.delayed.split_off(&(now, u64::MAX));
+            let due = std::mem::replace(&mut queues.delayed, later);
+            let next = queues.delayed.keys().next().map(|(time, _)| time.saturating_duration_since(now));
+            if due.is_empty() {
+                let wait = next.map_or(LOOK, |next| next.min(LOOK));
+                let waited = of.is_delayed.wait_timeout(queues, wait);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                continue;
+            }
+            drop(queues);
+            due.into_values().for_each(|work| of.put(work));
+        }
+    }
+
+    /// Does what is due, in order; gives when the next of it is, if that is not now.
+    fn do_all(&self, work: &Work) -> Option<Instant> {
         while let Some(index) = work.next() {
+            if let Some(time) = work.waits_until(index) {
+                return Some(time);
+            }
             let failed = match work.entry.actions.get(index).map(|action| &action.kind) {
                 Some(ActionKind::Notify) => {
                     self.notify(&work.firing);
@@ -227,7 +284,12 @@ impl Executor {
             };
             work.is_done(index, failed);
         }
+        None
     }
+}
+
+fn too_many() -> String {
+    format!("{WAITING_MAX} firings of the user's triggers wait already")
 }
 
 /// Whether an action takes no time: those that count have counted when they are due.
@@ -242,6 +304,23 @@ impl Work {
 
     fn next(&self) -> Option<usize> {
         self.due().front().copied()
+    }
+
+    /// When an action is due, if that is not now: a snapshot may wait for what comes after the trigger.
+    fn waits_until(&self, index: usize) -> Option<Instant> {
+        match self.entry.actions.get(index).map(|action| &action.kind) {
+            Some(ActionKind::SnapshotSession { window, .. }) => {
+                self.fired.checked_add(window.after()).filter(|time| *time > Instant::now())
+            }
+            _ => None,
+        }
+    }
+
+    /// The same, which waits for nothing.
+    fn at_once(&self) -> Self {
+        let fired = self.fired.checked_sub(AFTER_MAX).unwrap_or(self.fired);
+        let due = Mutex::new(std::mem::take(&mut *self.due()));
+        Self { entry: Arc::clone(&self.entry), firing: self.firing.clone(), fired, due }
     }
 
     /// What was next is done, or has failed. If it was given up meanwhile, that counts.
@@ -270,7 +349,7 @@ mod tests {
     use super::*;
     use crate::control::{
         NewTrigger,
-        trigger::{Action, Condition, Finding, RatePolicy},
+        trigger::{Action, Condition, Finding, Pace, RatePolicy},
     };
 
     /// Does something when it is let.
@@ -286,7 +365,13 @@ mod tests {
         let kinds = [ActionKind::StartSession { session: "s".into() }, ActionKind::Notify];
         let action = |kind| Action { kind, rate_policy: RatePolicy::default() };
         let condition = Condition::RotationOngoing { session: "s".into() };
-        let new = NewTrigger { name: None, condition, actions: kinds.map(action).into(), configured: false };
+        let new = NewTrigger {
+            name: None,
+            condition,
+            actions: kinds.map(action).into(),
+            pace: Pace::default(),
+            configured: false,
+        };
         Arc::new(Entry::new("t".into(), Owner::new(0, 0), (new, super::super::Counted::default())))
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counted, Entry, Triggers, lock};
+use super::{Counted, Entry, Triggers, lock, trigger::Paced};
 use crate::{
     capture::HandOver,
     control::{ControlError, Trigger},
@@ -28,6 +28,9 @@ pub(in crate::service) struct HandedTrigger {
     pub(super) trigger: Trigger,
     /// What the kernel counts for it, by the numbers of actions.
     pub(super) maps: Vec<(usize, HandedMap)>,
+    /// When its actions were due.
+    #[serde(default)]
+    pub(super) paced: Paced,
 }
 
 impl HandedTrigger {

@@ -309,6 +309,17 @@ impl Triggers {
         }
     }
 
+    /// The daemon was sent the signal that triggers of any user may be about.
+    pub(super) fn has_signal(&self) {
+        if self.is_finished.load(Ordering::SeqCst) {
+            return;
+        }
+        let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
+        for entry in all.iter().filter(|entry| entry.condition == Condition::Signal) {
+            self.fire(entry, Finding::Signal);
+        }
+    }
+
     /// Looks at what nobody tells: once a second.
     pub(super) fn look(&self) {
         if self.is_finished.load(Ordering::SeqCst) {

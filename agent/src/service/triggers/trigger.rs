@@ -5,12 +5,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{Counted, check, handover::HandedTrigger};
 use crate::{
     capture::HandOver,
     control::{
         ControlError, Domain, NewTrigger, Trigger,
-        trigger::{Action, ActionKind, ActionState, Condition, Finding, Firing},
+        trigger::{Action, ActionKind, ActionState, Condition, Finding, Firing, Pace},
     },
     service::user::Owner,
 };
@@ -27,6 +29,7 @@ pub(super) struct Entry {
     pub(super) owner: Owner,
     pub(super) condition: Condition,
     pub(super) actions: Vec<Action>,
+    pub(super) pace: Pace,
     /// Bytes of its description as JSON.
     pub(super) text: usize,
     /// What the kernel counts for it.
@@ -48,6 +51,41 @@ struct State {
     is_reached: bool,
     problem: Option<String>,
     actions: Vec<Counts>,
+    paced: Paced,
+}
+
+/// When the actions of a trigger were due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::service) struct Paced {
+    /// The last time, in nanoseconds since 1970.
+    last_ns: Option<u64>,
+    /// The day of that time, since 1970, and how often in it.
+    day: u64,
+    in_day: u64,
+    /// How often they were not, because of their pace.
+    held_back: u64,
+}
+
+impl Paced {
+    /// Whether actions may be due at a moment; notes that they are, or that they are not.
+    fn lets(&mut self, pace: Pace, now_ns: u64) -> bool {
+        const DAY_NS: u64 = 86_400_000_000_000;
+        if pace.is_free() {
+            return true;
+        }
+        let day = now_ns / DAY_NS;
+        let in_day = if self.day == day { self.in_day } else { 0 };
+        // A clock that was set back lets them be due.
+        let since = self.last_ns.and_then(|last| now_ns.checked_sub(last));
+        let is_cooling =
+            since.zip(pace.cool_down_ms).is_some_and(|(since, ms)| since < ms.saturating_mul(1_000_000));
+        if is_cooling || pace.per_day.is_some_and(|most| in_day >= most) {
+            self.held_back = self.held_back.saturating_add(1);
+            return false;
+        }
+        (self.last_ns, self.day, self.in_day) = (Some(now_ns), day, in_day + 1);
+        true
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,7 +99,7 @@ impl Entry {
     pub(super) fn new(name: String, owner: Owner, (new, counted): (NewTrigger, Counted)) -> Self {
         // What is plain data is JSON.
         let text = serde_json::to_vec(&new).unwrap_or_default().len() + name.len();
-        let NewTrigger { name: _, condition, actions, configured } = new;
+        let NewTrigger { name: _, condition, actions, pace, configured } = new;
         let counts = vec![Counts::default(); actions.len()];
         let state = State { actions: counts, ..State::default() };
         let is_handed = false;
@@ -70,6 +108,7 @@ impl Entry {
             owner,
             condition,
             actions,
+            pace,
             text,
             counted,
             configured,
@@ -83,8 +122,8 @@ impl Entry {
     /// # Errors
     /// This daemon takes no such trigger.
     pub(super) fn of_handed(handed: HandedTrigger, counted: Counted) -> Result<Self, ControlError> {
-        let HandedTrigger { gid, is_reached, trigger, maps: _ } = handed;
-        let Trigger { name, uid, condition, fired, missed, interruptions, problem: _, actions, configured } =
+        let HandedTrigger { gid, is_reached, trigger, maps: _, paced } = handed;
+        let Trigger { name, uid, condition, fired, missed, interruptions, pace, actions, configured, .. } =
             trigger;
         let counts = |of: &ActionState| Counts {
             executed: of.executed,
@@ -95,7 +134,7 @@ impl Entry {
         let actions: Vec<Action> = actions.into_iter().map(|of| of.action).collect();
         // What the kernel counts it has counted meanwhile.
         let is_about_moments = condition.is_about_moments() && !counted.is_all(actions.len());
-        let new = NewTrigger { name: Some(name.clone()), condition, actions, configured };
+        let new = NewTrigger { name: Some(name.clone()), condition, actions, pace, configured };
         check(uid, &new)?;
         let mut entry = Self::new(name, Owner::new(uid, gid), (new, counted));
         entry.is_handed = true;
@@ -107,6 +146,7 @@ impl Entry {
             is_reached,
             problem: is_about_moments.then(|| NOT_YET.to_owned()),
             actions: counts,
+            paced,
         };
         Ok(entry)
     }
@@ -118,10 +158,13 @@ impl Entry {
 
     /// What another daemon goes on with.
     pub(super) fn handed(&self) -> (HandedTrigger, Vec<HandOver>) {
-        let is_reached = self.state().is_reached;
+        let (is_reached, paced) = {
+            let state = self.state();
+            (state.is_reached, state.paced)
+        };
         let trigger = self.told();
         let (maps, counting) = self.counted.hand_over(&self.name);
-        (HandedTrigger { gid: self.owner.gid, is_reached, trigger, maps }, counting)
+        (HandedTrigger { gid: self.owner.gid, is_reached, trigger, maps, paced }, counting)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -149,6 +192,8 @@ impl Entry {
             fired: of_kernel.map_or(state.fired, |counted| counted.events),
             missed: of_kernel.map_or(state.missed, |counted| counted.skipped),
             interruptions: state.interruptions,
+            pace: self.pace,
+            held_back: state.paced.held_back,
             problem: state.problem.clone(),
             actions: self.actions.iter().zip(&state.actions).enumerate().map(action).collect(),
             configured: self.configured,
@@ -158,10 +203,17 @@ impl Entry {
     /// Counts that it fires. Gives what is told of it, and the numbers of the actions whose rate policy lets
     /// them be done.
     pub(super) fn fire(&self, found: Finding) -> (Firing, Vec<usize>) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let mut state = self.state();
         state.fired = state.fired.saturating_add(1);
         let count = state.fired;
-        let is_due = |(_, action): &(usize, &Action)| action.rate_policy.allows(count);
+        let is_let = |action: &Action| action.rate_policy.allows(count);
+        let counts = |action: &Action| matches!(action.kind, ActionKind::Count { .. });
+        // What is not due at all is not held back.
+        let is_wanted = self.actions.iter().any(|action| is_let(action) && !counts(action));
+        let goes_on = is_wanted && state.paced.lets(self.pace, time_ns);
+        let is_due = |(_, action): &(usize, &Action)| is_let(action) && (goes_on || counts(action));
         let due: Vec<usize> =
             self.actions.iter().enumerate().filter(is_due).map(|(index, _)| index).collect();
         for index in &due {
@@ -170,14 +222,7 @@ impl Entry {
             }
         }
         drop(state);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let firing = Firing {
-            trigger: self.name.clone(),
-            uid: self.owner.uid,
-            count,
-            time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
-            found,
-        };
+        let firing = Firing { trigger: self.name.clone(), uid: self.owner.uid, count, time_ns, found };
         (firing, due)
     }
 
@@ -254,6 +299,7 @@ mod tests {
             name: None,
             condition: Condition::RotationOngoing { session: "s".into() },
             actions: vec![action(RatePolicy::Every(2)), action(RatePolicy::OnceAfter(3))],
+            pace: Pace::default(),
             configured: false,
         };
         let entry = Entry::new("t".into(), Owner::new(0, 0), (new, Counted::default()));
@@ -268,11 +314,27 @@ mod tests {
     }
 
     #[test]
+    fn a_pace_holds_actions_back() {
+        let pace = Pace { cool_down_ms: Some(1000), per_day: Some(3) };
+        let day = 86_400_000_000_000;
+        let mut paced = Paced::default();
+        let mut lets = |ms: u64| paced.lets(pace, day + ms * 1_000_000);
+        assert!(lets(0) && !lets(999) && lets(1000) && lets(2000), "after a second again");
+        assert!(!lets(4000), "three times a day");
+        let tomorrow = 86_400_000;
+        assert!(lets(tomorrow) && !lets(tomorrow + 1) && lets(tomorrow + 1000));
+        assert_eq!((paced.held_back, paced.in_day), (3, 2));
+        let free = Pace::default();
+        assert!(paced.lets(free, 0) && paced.lets(free, 0));
+    }
+
+    #[test]
     fn a_level_counts_when_it_is_reached() {
         let new = NewTrigger {
             name: None,
             condition: Condition::ConsumedSize { session: "s".into(), bytes: 1 },
             actions: Vec::new(),
+            pace: Pace::default(),
             configured: false,
         };
         let entry = Entry::new("t".into(), Owner::new(0, 0), (new, Counted::default()));

@@ -18,7 +18,8 @@ use words::{Item, Opt, Words};
 
 /// Add a trigger: what is done when a condition is satisfied
 ///
-/// [--name=NAME] [--owner-uid=UID] --condition=CONDITION [OPTIONS] --action=ACTION [OPTIONS]...
+/// [--name=NAME] [--owner-uid=UID] [--cool-down=TIME] [--per-day=COUNT] --condition=CONDITION [OPTIONS]
+/// --action=ACTION [OPTIONS]...
 ///
 /// Where an option stands says what it is about: behind --condition it is of the condition, behind --action
 /// of that action, and what neither knows is of the trigger.
@@ -43,12 +44,14 @@ use words::{Item, Opt, Words};
 ///   pressure            tasks wait for more than a share of ten seconds: --resource=cpu|io|memory,
 ///                       --share=some|full, --above=PERCENT
 ///   unit-failed         a unit of systemd has failed: --unit=NAME (a service's without a type) or a pattern
+///   signal              the daemon is sent SIGUSR1
 ///
 /// Actions, which are done in this order:
 ///
 ///   notify              tell those who listen (listen)
 ///   start-session, stop-session, rotate-session SESSION
 ///   snapshot-session SESSION [--path=DIR [--name=NAME] [--max-size=SIZE]]
+///                       [--before=TIME] [--after=TIME]: of so long before and after
 ///   count               count into a map (show-maps), of an event of the kernel in the kernel:
 ///                       [--by=KEY,...] [--function=FUNCTION] [--max-keys=N], as record --count
 ///   post SOCKET         HTTP with JSON to a service on a Unix socket
@@ -98,7 +101,9 @@ pub struct Listen {
 /// The options of a command that reads its words itself, for `--list-options`.
 pub(in super::super) fn options(verb: &str) -> Option<&'static str> {
     match verb {
-        "add-trigger" => Some("--help\n-h\n--list-options\n--condition\n--action\n--name\n--owner-uid\n"),
+        "add-trigger" => Some(
+            "--help\n-h\n--list-options\n--condition\n--action\n--name\n--owner-uid\n--cool-down\n--per-day\n",
+        ),
         "list-triggers" => Some("--help\n-h\n--list-options\n"),
         "remove-trigger" => Some("--help\n-h\n--list-options\n--owner-uid\n"),
         _ => None,

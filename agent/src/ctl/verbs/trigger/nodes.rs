@@ -85,6 +85,7 @@ fn condition(of: &Condition) -> Node {
         Condition::UnitFailed { unit } => {
             Node::Parts("condition_unit_failed", vec![Node::text("unit", unit)])
         }
+        Condition::Signal => Node::Parts("condition_signal", Vec::new()),
     }
 }
 
@@ -177,7 +178,7 @@ fn action(of: &Action) -> Node {
         ActionKind::RotateSession { session } => {
             Node::Parts("action_rotate_session", vec![named(session), policy])
         }
-        ActionKind::SnapshotSession { session, output } => {
+        ActionKind::SnapshotSession { session, output, window } => {
             let mut parts = vec![named(session)];
             if let Some(SnapshotTarget { path, name, max_size }) = output {
                 let mut of = Vec::new();
@@ -186,6 +187,8 @@ fn action(of: &Action) -> Node {
                 of.extend(max_size.map(|size| Node::number("max_size", size)));
                 parts.push(Node::Parts("output", of));
             }
+            parts.extend(window.before_ms.map(|ms| Node::number("before_ms", ms)));
+            parts.extend(window.after_ms.map(|ms| Node::number("after_ms", ms)));
             parts.push(policy);
             Node::Parts("action_snapshot_session", parts)
         }

@@ -8,7 +8,8 @@ use super::super::super::units;
 use super::rule::Written;
 use super::words::{Item, Opt, Words};
 use crate::control::trigger::{
-    Action, ActionKind, BufferUsage, Condition, RatePolicy, Resource, Share, SnapshotTarget, Threshold,
+    Action, ActionKind, BufferUsage, Condition, Pace, RatePolicy, Resource, Share, SnapshotTarget, Threshold,
+    Window,
 };
 use crate::control::{Domain, NewTrigger};
 use crate::spec::MapSpec;
@@ -21,6 +22,8 @@ pub(super) const OPTIONS: &[Opt] = &[
     Opt::with_value("action"),
     Opt::with_value("name"),
     Opt::with_value("owner-uid"),
+    Opt::with_value("cool-down"),
+    Opt::with_value("per-day"),
 ];
 
 const CONDITIONS: &[&str] = &[
@@ -33,6 +36,7 @@ const CONDITIONS: &[&str] = &[
     "session-rotation-completed",
     "pressure",
     "unit-failed",
+    "signal",
 ];
 
 const ACTIONS: &[&str] =
@@ -59,6 +63,8 @@ const OF_SNAPSHOT: &[Opt] = &[
     Opt::short("data-url", 'D'),
     Opt::with_value("url"),
     Opt::with_value("path"),
+    Opt::with_value("before"),
+    Opt::with_value("after"),
     RATE,
 ];
 
@@ -73,7 +79,7 @@ pub(super) enum Wanted {
 pub(super) fn parse(at: &mut At, all: &[String]) -> Result<Wanted, Failure> {
     let mut words = Words::new(all);
     let (mut condition, mut actions) = (None, Vec::new());
-    let (mut name, mut owner) = (None, None);
+    let (mut name, mut owner, mut pace) = (None, None, Pace::default());
     loop {
         let item = match words.next(OPTIONS) {
             Ok(Some(item)) => item,
@@ -93,6 +99,11 @@ pub(super) fn parse(at: &mut At, all: &[String]) -> Result<Wanted, Failure> {
                     return Err(Failure::new("Duplicate '--name' given."));
                 }
             }
+            Item::Option("cool-down", text) => pace.cool_down_ms = Some(milliseconds(&text)?),
+            Item::Option("per-day", text) => {
+                let wrong = || Failure::new(format!("Failed to parse `{text}` as an integer."));
+                pace.per_day = Some(text.parse().map_err(|_| wrong())?);
+            }
             Item::Option(_, value) => {
                 if owner.replace(value).is_some() {
                     return Err(Failure::new("Duplicate '--owner-uid' given."));
@@ -106,7 +117,7 @@ pub(super) fn parse(at: &mut At, all: &[String]) -> Result<Wanted, Failure> {
         return Err(Failure::new("Need at least one --action."));
     }
     let owner = owner.map(|text| self::owner(&text)).transpose()?;
-    Ok(Wanted::Add { owner, new: Box::new(NewTrigger { name, condition, actions, configured: false }) })
+    Ok(Wanted::Add { owner, new: Box::new(NewTrigger { name, condition, actions, pace, configured: false }) })
 }
 
 /// What is missing for an option of the command itself says what there is.
@@ -192,6 +203,7 @@ fn read_condition(at: &mut At, words: &mut Words<'_>, kind: &str) -> Result<Cond
             let unit = Values::read(words, kind, OF_UNIT)?.needed("unit")?;
             Ok(Condition::UnitFailed { unit: unit_name(unit) })
         }
+        "signal" => Ok(Condition::Signal),
         _ => {
             let failure = words.wrong(&format!("Unknown condition name '{kind}'"));
             Err(names(at, &failure, "condition", CONDITIONS))
@@ -375,7 +387,8 @@ fn snapshot(words: &mut Words<'_>) -> Result<(ActionKind, Option<RatePolicy>), F
         }
     }
     let session = session.ok_or_else(|| Failure::new("Missing session name."))?;
-    Ok((ActionKind::SnapshotSession { session, output: target(&values)? }, policy))
+    let window = window(&values)?;
+    Ok((ActionKind::SnapshotSession { session, output: target(&values)?, window }, policy))
 }
 
 /// Where a snapshot goes.
@@ -428,6 +441,17 @@ fn target(values: &Values<'_>) -> Result<Option<SnapshotTarget>, Failure> {
         units::bytes(&text).ok_or_else(|| Failure::new(format!("Failed to parse `{text}` as a size.")))
     });
     Ok(Some(SnapshotTarget { path, name, max_size: size.transpose()?.filter(|size| *size != 0) }))
+}
+
+/// The part of time that a snapshot is of.
+fn window(values: &Values<'_>) -> Result<Window, Failure> {
+    let of = |name: &str| values.get(name).map(|text| milliseconds(&text)).transpose();
+    Ok(Window { before_ms: of("before")?, after_ms: of("after")? })
+}
+
+fn milliseconds(text: &str) -> Result<u64, Failure> {
+    let wrong = || Failure::new(format!("Failed to parse `{text}` as a time."));
+    units::microseconds(text).map(|us| us.div_ceil(1000)).ok_or_else(wrong)
 }
 
 fn rate_policy(text: &str) -> Result<RatePolicy, Failure> {

@@ -21,6 +21,8 @@ fn made(new: &NewTrigger) -> Trigger {
         interruptions: 0,
         problem: None,
         actions: new.actions.iter().map(state).collect(),
+        pace: Default::default(),
+        held_back: 0,
         configured: false,
     }
 }

@@ -12,6 +12,15 @@ use crate::control::{Domain, EventRule, Instrumentation, LogLevel, SyscallPart, 
 pub(super) fn trigger(of: &Trigger) -> String {
     let mut text = format!("- name: {}\n  owner uid: {}\n", of.name, of.uid);
     condition(&mut text, &of.condition);
+    if let Some(ms) = of.pace.cool_down_ms {
+        let _ = writeln!(text, "  cool-down: {ms} ms");
+    }
+    if let Some(times) = of.pace.per_day {
+        let _ = writeln!(text, "  actions a day: {times}");
+    }
+    if of.held_back != 0 {
+        let _ = writeln!(text, "  held back: {}", of.held_back);
+    }
     let mut errors = Vec::new();
     if of.missed != 0 {
         errors.push(format!("{MISSED}: {}", of.missed));
@@ -91,6 +100,9 @@ fn condition(text: &mut String, of: &Condition) {
         Condition::UnitFailed { unit } => {
             let _ = writeln!(text, "  condition: unit failed\n    unit: {unit}");
         }
+        Condition::Signal => {
+            let _ = writeln!(text, "  condition: signal\n    signal: SIGUSR1");
+        }
     }
 }
 
@@ -151,7 +163,7 @@ fn action(kind: &ActionKind) -> String {
         ActionKind::StartSession { session } => format!("start session `{session}`"),
         ActionKind::StopSession { session } => format!("stop session `{session}`"),
         ActionKind::RotateSession { session } => format!("rotate session `{session}`"),
-        ActionKind::SnapshotSession { session, output } => {
+        ActionKind::SnapshotSession { session, output, window } => {
             let mut text = format!("snapshot session `{session}`");
             if let Some(SnapshotTarget { path, name, max_size }) = output {
                 let _ = write!(text, ", path: {}", path.display());
@@ -160,6 +172,11 @@ fn action(kind: &ActionKind) -> String {
                 }
                 if let Some(size) = max_size {
                     let _ = write!(text, ", max size: {size}");
+                }
+            }
+            for (what, ms) in [("before", window.before_ms), ("after", window.after_ms)] {
+                if let Some(ms) = ms {
+                    let _ = write!(text, ", {what}: {ms} ms");
                 }
             }
             text
