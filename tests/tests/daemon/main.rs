@@ -4,6 +4,7 @@
 mod analyses;
 mod changes;
 mod endurance;
+mod flight;
 mod handover;
 mod hostile;
 mod maps;
