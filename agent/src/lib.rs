@@ -26,6 +26,8 @@
 //! | `control` | what clients and the session daemon say to each other | no |
 //! | `counted` | what maps have counted | no |
 //! | `tracecmd` | recordings over a network, to and from trace-cmd | no |
+//! | `store` | archives in object stores: uploaded, kept within limits, listed, downloaded, read where they are | no |
+//! | `units` | sizes and times as people write them | no |
 //! | `ctl` | the client of the session daemon, also under the name `lttng` | no |
 //!
 //! Dependencies point down this table's list in reverse: `plan` uses `capture`, which uses `spec`, `attach`
@@ -107,5 +109,9 @@ pub mod ring;
 pub mod service;
 #[cfg(feature = "record")]
 pub mod spec;
+#[cfg(feature = "store")]
+pub mod store;
 #[cfg(feature = "record")]
 pub mod tracecmd;
+#[cfg(feature = "record")]
+pub mod units;
