@@ -43,5 +43,6 @@ pub use archive::{Archive, ArchiveError};
 pub use config::{ConfigError, RetentionConfig, UploadConfig};
 pub use failure::{Cause, StoreError};
 pub use journal::JournalError;
-pub use place::{Access, Place};
+pub(crate) use place::is_url;
+pub use place::{Access, Place, Retries};
 pub use uploader::{Event, StartError, UploadCounters, Uploader};

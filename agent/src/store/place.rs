@@ -111,7 +111,7 @@ pub struct Object {
 }
 
 /// Whether this names an object in a store, and not a file.
-pub fn is_url(text: &str) -> bool {
+pub(crate) fn is_url(text: &str) -> bool {
     ["s3://", "s3a://", "gs://", "az://", "https://", "http://", "file://"].iter().any(|one| text.starts_with(one))
 }
 
