@@ -529,3 +529,160 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use object_store::ObjectStoreExt as _;
+    use object_store::memory::InMemory;
+
+    use super::super::place::block_on;
+    use super::*;
+    use crate::units::Size;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn start(place: &Place, state: &Path) -> Uploader {
+        let config = UploadConfig { part_size: Size(5 << 20), ..UploadConfig::new("s3://unused") };
+        Uploader::start_at(place.clone(), &config, state, Box::new(|_| {})).unwrap()
+    }
+
+    fn names(store: &InMemory) -> Vec<String> {
+        use futures_util::TryStreamExt as _;
+        use object_store::ObjectStore as _;
+        let found: Vec<_> = block_on(store.list(None).try_collect()).unwrap().unwrap();
+        found.into_iter().map(|object| object.location.to_string()).collect()
+    }
+
+    #[test]
+    fn archives_are_stored_once_and_known_after_a_restart() {
+        let (place, store) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let small = dir.path().join("small.dat");
+        let large = dir.path().join("large.dat");
+        fs::write(&small, "x").unwrap();
+        fs::write(&large, vec![7; 11 << 20]).unwrap();
+        let uploader = start(&place, dir.path());
+        for path in [&small, &large] {
+            uploader.add(Archive::at(path, "s").unwrap()).unwrap();
+        }
+        assert!(uploader.flush(LONG));
+        let counters = uploader.counters();
+        assert_eq!((counters.stored_archives, counters.queued_archives, counters.retries), (2, 0, 0));
+        assert_eq!((counters.stored_bytes, counters.bytes_sent), ((11 << 20) + 1, (11 << 20) + 1));
+        uploader.stop();
+        assert_eq!(names(&store).len(), 2);
+        let uploader = start(&place, dir.path());
+        uploader.add(Archive::at(&small, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        assert_eq!(uploader.counters().bytes_sent, 0);
+        // An archive of which nothing is known is not sent either where the store has it.
+        uploader.forget_stored().unwrap();
+        uploader.add(Archive::at(&large, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        assert_eq!((uploader.counters().stored_archives, uploader.counters().bytes_sent), (1, 0));
+        assert_eq!(names(&store).len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_what_was_sent_is_sent_again() {
+        let (place, store) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "content").unwrap();
+        let uploader = start(&place, dir.path());
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        let name = names(&store).remove(0);
+        let location = object_store::path::Path::from(name.as_str());
+        block_on(store.put(&location, "damaged".into())).unwrap().unwrap();
+        uploader.forget_stored().unwrap();
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        let object = block_on(place.look(&location)).unwrap().unwrap().unwrap();
+        assert!(object.sha256.is_some() && names(&store).len() == 1);
+    }
+
+    #[test]
+    fn an_archive_that_is_gone_is_counted_and_holds_up_nobody() {
+        let (place, store) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a.dat", "b.dat"].map(|name| dir.path().join(name));
+        for path in &paths {
+            fs::write(path, path.as_os_str().as_encoded_bytes()).unwrap();
+        }
+        let journal = Journal::open(dir.path()).unwrap();
+        for path in &paths {
+            let archive = Archive::at(path, "s").unwrap();
+            let fingerprint = content::open(path).unwrap().fingerprint;
+            let record = Record { key: Key::of(path), archive, fingerprint, progress: Default::default() };
+            journal.add(&record).unwrap();
+        }
+        drop(journal);
+        fs::remove_file(&paths[0]).unwrap();
+        let uploader = start(&place, dir.path());
+        assert!(uploader.flush(LONG));
+        let counters = uploader.counters();
+        assert_eq!((counters.stored_archives, counters.lost_archives), (1, 1));
+        assert_eq!(counters.failures.get(&Cause::LocalFile), Some(&1));
+        assert_eq!(names(&store).len(), 1);
+    }
+
+    #[test]
+    fn only_what_is_stored_is_deleted_unless_it_must_be() {
+        let (place, _) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "content").unwrap();
+        let uploader = start(&place, dir.path());
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        let none = RetentionConfig { max_age: Some(crate::units::Span(LONG)), ..RetentionConfig::default() };
+        assert_eq!(uploader.retain(&none).deleted_archives, 0);
+        let all = RetentionConfig { max_bytes: Some(Size(0)), ..RetentionConfig::default() };
+        assert_eq!(uploader.retain(&all).deleted_archives, 1);
+        assert!(!path.exists());
+        assert_eq!((uploader.counters().deleted_archives, uploader.held().len()), (1, 0));
+    }
+
+    /// A store that does not answer the first requests.
+    #[test]
+    fn a_store_that_is_down_is_asked_until_it_is_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "content").unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let config = UploadConfig {
+            endpoint: Some(format!("http://{address}")),
+            allow_http: true,
+            max_backoff: crate::units::Span(Duration::from_secs(1)),
+            ..UploadConfig::new("s3://bucket")
+        };
+        let credentials = dir.path().join("credentials");
+        fs::write(&credentials, "AWS_ACCESS_KEY_ID=a\nAWS_SECRET_ACCESS_KEY=b\n").unwrap();
+        fs::set_permissions(&credentials, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let config = UploadConfig { credentials_file: Some(credentials), ..config };
+        let failures = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&failures);
+        let observer = move |event: &Event| {
+            if let Event::Failed { cause: Cause::Connect, .. } = event {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let uploader = Uploader::start(&config, dir.path(), Box::new(observer)).unwrap();
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        let start = Instant::now();
+        while failures.load(Ordering::SeqCst) < 2 && start.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let counters = uploader.counters();
+        assert!(counters.failures[&Cause::Connect] >= 2, "{counters:?}");
+        assert!(counters.retries >= 1 && counters.queued_archives == 1, "{counters:?}");
+        assert!(!uploader.flush(Duration::ZERO));
+        uploader.stop();
+    }
+}
