@@ -58,7 +58,8 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     let (clock, part) = time.split_once('.').unwrap_or((time, ""));
     let clock = if clock.is_empty() { "000000".to_owned() } else { digits(clock, 6)? };
     let (hour, minute, second) = (number(&clock[..2])?, number(&clock[2..4])?, number(&clock[4..])?);
-    if hour > 23 || minute > 59 || second > 60 || part.len() > 9 || !part.bytes().all(|b| b.is_ascii_digit()) {
+    if hour > 23 || minute > 59 || second > 60 || part.len() > 9 || !part.bytes().all(|b| b.is_ascii_digit())
+    {
         return None;
     }
     let ns = if part.is_empty() { 0 } else { number(&format!("{part:0<9}"))? };
@@ -113,7 +114,9 @@ mod tests {
         assert_eq!(parse("2026-03-02T10:15:00Z"), Some(1_772_446_500_000_000_000));
         assert_eq!(parse("2026-03-02"), Some(1_772_409_600_000_000_000));
         assert_eq!(day(1_772_446_500_250_000_000), "2026-03-02");
-        for wrong in ["", "2026", "2026-02-30", "2026-03-02T25:00:00", "2026-03-02T10:15", "20260302T101500.x"] {
+        for wrong in
+            ["", "2026", "2026-02-30", "2026-03-02T25:00:00", "2026-03-02T10:15", "20260302T101500.x"]
+        {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

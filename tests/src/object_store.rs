@@ -229,7 +229,9 @@ impl Proxy {
     /// How many times each part of an upload in parts was taken.
     pub fn parts(&self) -> BTreeMap<u64, u64> {
         let mut parts = BTreeMap::new();
-        for request in self.requests().iter().filter(|request| request.method == "PUT" && request.status == 200) {
+        for request in
+            self.requests().iter().filter(|request| request.method == "PUT" && request.status == 200)
+        {
             let query = request.target.split('?').nth(1).unwrap_or_default();
             if let Some(number) = query.split('&').find_map(|pair| pair.strip_prefix("partNumber=")) {
                 *parts.entry(number.parse().expect("a number")).or_default() += 1;
@@ -312,7 +314,9 @@ impl Shared {
             return client.shutdown(Shutdown::Both);
         }
         let canned = match fate {
-            Fate::Unavailable => Some("HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned()),
+            Fate::Unavailable => {
+                Some("HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned())
+            }
             _ => lock(&self.answer).clone(),
         };
         if let Some(answer) = canned {

@@ -66,6 +66,12 @@ fn large(dir: &Path) -> PathBuf {
     path
 }
 
+/// Ends a process as the system would that has no memory left.
+fn kill(process: Running) {
+    process.signal(libc::SIGKILL);
+    process.wait();
+}
+
 fn sha256(path: &Path) -> String {
     let out = run(&mut program("/".as_ref(), "sha256sum", [path])).expect(0).out;
     out.split(' ').next().unwrap().to_owned()
@@ -82,7 +88,10 @@ fn file_args<'a>(options: &[&'a str], files: &'a [PathBuf], url: &'a str) -> Vec
 #[track_caller]
 fn has_exactly(moto: &Moto, files: &[PathBuf]) {
     let objects = moto.objects();
-    assert!(objects.iter().all(|one| one.get("upload").is_none()), "an upload was not completed: {objects:?}");
+    assert!(
+        objects.iter().all(|one| one.get("upload").is_none()),
+        "an upload was not completed: {objects:?}"
+    );
     let mut found = BTreeMap::new();
     for object in &objects {
         let (key, sha256) = (object["key"].as_str().unwrap(), object["sha256"].as_str().unwrap());
@@ -129,7 +138,7 @@ fn a_killed_upload_loses_none() {
     for stored in [5, 20] {
         let put = Running::start(&mut with_store(dir.path(), &proxy.url(), &args));
         wait_for("some to be stored", || (put.written().lines().count() >= stored).then_some(()));
-        put.signal_and_wait(libc::SIGKILL);
+        kill(put);
     }
     // What the journal has is enough: the files are not named again.
     let rest = file_args(&["put", "--state", "state"], &files[..1], &url);
@@ -154,7 +163,7 @@ fn parts_that_were_sent_are_not_sent_again_after_a_kill() {
     let args = file_args(&["put", "--state", "state", "--part-size", "5MiB"], &files, &url);
     let put = Running::start(&mut with_store(dir.path(), &proxy.url(), &args));
     wait_for("four parts to be sent", || (proxy.parts().len() >= 4).then_some(()));
-    put.signal_and_wait(libc::SIGKILL);
+    kill(put);
     let before = proxy.parts();
     assert!((before.len() as u64) < LARGE_PARTS, "it was killed in the middle");
     run(&mut with_store(dir.path(), &proxy.url(), &args)).expect(0);
@@ -179,12 +188,14 @@ fn what_was_uploaded_is_listed_and_comes_back() {
     fs::write(dir.path().join("ctf/metadata"), "/* CTF 1.8 */").unwrap();
     run(&mut with_store(dir.path(), &endpoint, &["put", "ctf", &url])).expect(0);
 
-    let listed = run(&mut with_store(dir.path(), &endpoint, &["ls", "--json", "--session", "w*", &url])).expect(0);
+    let listed =
+        run(&mut with_store(dir.path(), &endpoint, &["ls", "--json", "--session", "w*", &url])).expect(0);
     let listed: serde_json::Value = serde_json::from_str(&listed.out).unwrap();
     let listed = listed["archives"].as_array().unwrap();
     assert_eq!(listed.len(), 3);
     let none = ["--until", "2020-01-01", "--host", "*"];
-    let text = run(&mut with_store(dir.path(), &endpoint, &[&["ls", &url], &none[..]].concat())).expect(0).out;
+    let text =
+        run(&mut with_store(dir.path(), &endpoint, &[&["ls", &url], &none[..]].concat())).expect(0).out;
     assert_eq!(text, "");
     let text = run(&mut with_store(dir.path(), &endpoint, &["ls", &url, "--since", "1h"])).expect(0).out;
     assert_eq!(text.lines().count(), 4);
@@ -216,7 +227,7 @@ fn a_download_goes_on_after_a_kill() {
     let get = Running::start(&mut with_store(dir.path(), &proxy.url(), &["get", "-o", "back", &url]));
     let state = dir.path().join("back/.large.dat.part.json");
     wait_for("a range to be noted", || state.exists().then_some(()));
-    get.signal_and_wait(libc::SIGKILL);
+    kill(get);
     assert!(!dir.path().join("back/large.dat").exists());
     let noted: serde_json::Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
     let noted = noted["ranges"].as_array().unwrap().len();
@@ -266,7 +277,8 @@ fn a_report_of_an_object_fetches_little_of_it() {
 
 #[test]
 fn secrets_are_in_nothing_that_is_printed_or_kept() {
-    const SECRETS: [&str; 4] = ["SWORDFISH-KEY-ID", "SWORDFISH-SECRET", "SWORDFISH-TOKEN", "SWORDFISH-SIGNATURE"];
+    const SECRETS: [&str; 4] =
+        ["SWORDFISH-KEY-ID", "SWORDFISH-SECRET", "SWORDFISH-TOKEN", "SWORDFISH-SIGNATURE"];
     let dir = tempfile::tempdir().unwrap();
     let file = many(dir.path(), 1).remove(0);
     let moto = Moto::start();
@@ -311,7 +323,9 @@ fn secrets_are_in_nothing_that_is_printed_or_kept() {
                         command.arg("--credentials-file").arg(&credentials);
                     } else {
                         for (name, value) in
-                            ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].iter().zip(SECRETS)
+                            ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]
+                                .iter()
+                                .zip(SECRETS)
                         {
                             command.env(name, value);
                         }

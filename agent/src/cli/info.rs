@@ -90,11 +90,8 @@ const MAX_OPTION_TEXT: usize = 90;
 
 /// Tells of a file.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, InfoError> {
-    let (mut text, whole) = if args.file.is_dir() {
-        directory::report(&args.file, args.json)?
-    } else {
-        file_report(args)?
-    };
+    let (mut text, whole) =
+        if args.file.is_dir() { directory::report(&args.file, args.json)? } else { file_report(args)? };
     if !text.ends_with('\n') {
         text.push('\n');
     }

@@ -109,7 +109,8 @@ pub(super) fn run(args: &PutArgs) -> Result<u8, CliError> {
     config.check().map_err(CliError::usage)?;
     let mut archives = Vec::new();
     for file in &args.files {
-        let archive = Archive::at(file, &args.session).map_err(|error| CliError::Failed(error.to_string()))?;
+        let archive =
+            Archive::at(file, &args.session).map_err(|error| CliError::Failed(error.to_string()))?;
         archives.push(archive);
     }
     match &args.state {

@@ -47,7 +47,9 @@ impl AccessArgs {
             region: self.region.clone(),
             allow_http: self.allow_http,
             credentials_file: self.credentials_file.clone(),
-            timeout: self.request_timeout.map_or(default.timeout, |Span(time)| time.max(Duration::from_millis(1))),
+            timeout: self
+                .request_timeout
+                .map_or(default.timeout, |Span(time)| time.max(Duration::from_millis(1))),
         }
     }
 }

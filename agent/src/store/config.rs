@@ -190,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_configuration_is_read_with_its_defaults() {
-        let text = r#"{"url": "s3://bucket/traces", "site": "lab", "part_size": "16MiB", "max_backoff": "30s"}"#;
+        let text =
+            r#"{"url": "s3://bucket/traces", "site": "lab", "part_size": "16MiB", "max_backoff": "30s"}"#;
         let config: UploadConfig = serde_json::from_str(text).unwrap();
         config.check().unwrap();
         assert_eq!((config.part_size, config.timeout), (Size(16 << 20), default_timeout()));

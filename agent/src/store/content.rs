@@ -97,7 +97,9 @@ fn is_dir(stat: &Stat) -> bool {
 
 fn nanoseconds(seconds: i64, ns: i64) -> u64 {
     // Nothing that is recorded is older than 1970.
-    u64::try_from(seconds).map_or(0, |seconds| seconds.saturating_mul(1_000_000_000)).saturating_add(ns as u64)
+    u64::try_from(seconds)
+        .map_or(0, |seconds| seconds.saturating_mul(1_000_000_000))
+        .saturating_add(ns as u64)
 }
 
 fn of_file(file: File) -> io::Result<Opened> {
@@ -296,7 +298,8 @@ mod tests {
         let all = opened.content.read(0, opened.content.size() as usize).unwrap();
         let mut pieces = Vec::new();
         while pieces.len() < all.len() {
-            pieces.extend(opened.content.read(pieces.len() as u64, 333.min(all.len() - pieces.len())).unwrap());
+            pieces
+                .extend(opened.content.read(pieces.len() as u64, 333.min(all.len() - pieces.len())).unwrap());
         }
         assert!(pieces == all);
         assert_eq!(opened.content.sha256().unwrap(), hex(&Sha256::digest(&all)));

@@ -19,7 +19,8 @@ const FIELD: &str = "credentials_file";
 /// Reads such a file. It has to be of a user that is trusted with it, and of nobody else's to read.
 pub(super) fn read(path: &Path) -> Result<Vec<(String, Secret)>, ConfigError> {
     let wrong = |why: String| ConfigError::new(FIELD, format!("{}: {why}", path.display()));
-    let resolved = resolve(path, Links::Follow).map_err(|error| ConfigError::new(FIELD, error.to_string()))?;
+    let resolved =
+        resolve(path, Links::Follow).map_err(|error| ConfigError::new(FIELD, error.to_string()))?;
     let name = resolved.name.ok_or_else(|| wrong("it is a directory".to_owned()))?;
     let file = resolved.dir.open_file(&name).map_err(|error| wrong(format!("cannot open it: {error}")))?;
     let meta = file.metadata().map_err(|error| wrong(format!("cannot look at it: {error}")))?;
@@ -31,7 +32,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Secret)>, ConfigError> {
     }
     let mut text = String::new();
     // Errors of reading say nothing of the content.
-    file.take(LONGEST + 1).read_to_string(&mut text).map_err(|error| wrong(format!("cannot read it: {error}")))?;
+    file.take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| wrong(format!("cannot read it: {error}")))?;
     if text.len() as u64 > LONGEST {
         return Err(wrong("it is longer than 64 KiB".to_owned()));
     }
@@ -93,7 +96,11 @@ mod tests {
         let text = "# of the lab\naws_access_key_id = \"AK\"\nexport AWS_SECRET_ACCESS_KEY='s=k'\n\nGOOGLE_SERVICE_ACCOUNT_KEY=\"a\\nb\"\n";
         let found = parse(text).unwrap();
         let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.reveal())).collect();
-        let expected = [("AWS_ACCESS_KEY_ID", "AK"), ("AWS_SECRET_ACCESS_KEY", "s=k"), ("GOOGLE_SERVICE_ACCOUNT_KEY", "a\nb")];
+        let expected = [
+            ("AWS_ACCESS_KEY_ID", "AK"),
+            ("AWS_SECRET_ACCESS_KEY", "s=k"),
+            ("GOOGLE_SERVICE_ACCOUNT_KEY", "a\nb"),
+        ];
         assert_eq!(found, expected);
         for wrong in ["", "SWORDFISH", "PATH=SWORDFISH", "AWS_X=\"SWORDFISH"] {
             let error = parse(wrong).unwrap_err();

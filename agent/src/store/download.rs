@@ -114,9 +114,8 @@ fn version(object: &Object) -> String {
 /// The file that is written to, and what is there of it.
 fn open_partial(dir: &Directory, part: &str, state: &str, begun: Partial) -> io::Result<(File, Partial)> {
     let known = dir.read(state).ok().and_then(|text| serde_json::from_slice::<Partial>(&text).ok());
-    let known = known.filter(|known| {
-        (&known.url, known.size, &known.version) == (&begun.url, begun.size, &begun.version)
-    });
+    let known = known
+        .filter(|known| (&known.url, known.size, &known.version) == (&begun.url, begun.size, &begun.version));
     if let Some(known) = known
         && let Ok(file) = dir.open_for_writing(part)
         && file.metadata()?.len() == known.size
@@ -151,7 +150,10 @@ async fn fetch(
         let what = format!("get {}", place.url(place.path()));
         let bytes = bytes.map_err(StoreError::remote(what.clone(), &place.filter))?;
         if bytes.len() as u64 != RANGE.min(size - number * RANGE) {
-            return Err(StoreError::Checksum { what, why: "a range of it is shorter than it should be".into() });
+            return Err(StoreError::Checksum {
+                what,
+                why: "a range of it is shorter than it should be".into(),
+            });
         }
         let note = || {
             file.write_all_at(&bytes, number * RANGE)?;
@@ -213,7 +215,8 @@ mod tests {
             ranges: BTreeSet::from([0, 2]),
         };
         std::fs::write(temporary.path().join(".traces.part"), &bytes).unwrap();
-        std::fs::write(temporary.path().join(".traces.part.json"), serde_json::to_vec(&begun).unwrap()).unwrap();
+        std::fs::write(temporary.path().join(".traces.part.json"), serde_json::to_vec(&begun).unwrap())
+            .unwrap();
         let done = block_on(to_directory(&place, &dir)).unwrap().unwrap();
         assert_eq!((done.fetched, done.is_verified), (RANGE + 5, true));
         assert!(std::fs::read(&done.path).unwrap() == bytes);

@@ -101,7 +101,9 @@ pub enum StoreError {
 
 fn hint(cause: Cause) -> &'static str {
     match cause {
-        Cause::Refused => "; check the bucket, the credentials and what they permit (reading and writing objects)",
+        Cause::Refused => {
+            "; check the bucket, the credentials and what they permit (reading and writing objects)"
+        }
         Cause::Connect => "; check the address and the network",
         _ => "",
     }
@@ -146,37 +148,44 @@ impl StoreError {
 
 /// The reasons behind an error. Most of them repeat those below them; those that do not say the rest.
 fn reasons(error: &object_store::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
+    // What is above an error of HTTP only repeats the request.
+    let (mut text, mut source) = match http_error(error) {
+        Some(error) => (String::new(), error.source()),
+        None => (error.to_string(), error.source()),
+    };
     while let Some(error) = source {
         let reason = error.to_string();
         if !text.contains(&reason) {
-            text += ": ";
-            text += &reason;
+            let between = if text.is_empty() { "" } else { ": " };
+            text = format!("{text}{between}{reason}");
         }
         source = error.source();
     }
     text
 }
 
-fn cause(error: &object_store::Error) -> Cause {
-    use object_store::Error as E;
+/// The error of a request that had no answer, or none that is one.
+fn http_error(error: &object_store::Error) -> Option<&HttpError> {
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = source {
-        if error.is::<Unavailable>() {
-            return Cause::Unavailable;
-        }
-        if let Some(error) = error.downcast_ref::<HttpError>()
-            && error.source().is_none_or(|source| !source.is::<Unavailable>())
-        {
-            return match error.kind() {
-                HttpErrorKind::Timeout => Cause::Timeout,
-                HttpErrorKind::Decode => Cause::Other,
-                // Whatever else happens to a request without an answer is of its connection.
-                _ => Cause::Connect,
-            };
+        if let Some(error) = error.downcast_ref::<HttpError>() {
+            return Some(error);
         }
         source = error.source();
+    }
+    None
+}
+
+fn cause(error: &object_store::Error) -> Cause {
+    use object_store::Error as E;
+    if let Some(error) = http_error(error) {
+        return match error.kind() {
+            _ if error.source().is_some_and(|source| source.is::<Unavailable>()) => Cause::Unavailable,
+            HttpErrorKind::Timeout => Cause::Timeout,
+            HttpErrorKind::Decode => Cause::Other,
+            // Whatever else happens to a request without an answer is of its connection.
+            _ => Cause::Connect,
+        };
     }
     match error {
         E::NotFound { .. }

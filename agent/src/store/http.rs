@@ -1,8 +1,8 @@
 //! HTTP clients whose failures have the status of the answer as a typed error: the crate has it in texts only.
 
 use object_store::client::{
-    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
+    ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpService, ReqwestConnector,
 };
 
 /// A store is overloaded or down: it answered with 429 or 5xx.

@@ -169,7 +169,9 @@ impl Journal {
             let Some(key) = name.to_str().and_then(|name| name.strip_suffix(&suffix)) else { continue };
             let key = Key(key.to_owned());
             let entry = match self.read::<Entry>(&key.file(ARCHIVE), |entry| {
-                entry.version == VERSION && entry.archive.is_plausible() && Key::of(&entry.archive.path) == key
+                entry.version == VERSION
+                    && entry.archive.is_plausible()
+                    && Key::of(&entry.archive.path) == key
             }) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => continue,
@@ -194,8 +196,7 @@ impl Journal {
         let Record { key, archive, fingerprint, .. } = record;
         // What is known of another archive that was there says nothing of this one.
         self.remove_file(&key.file(PROGRESS))?;
-        let entry =
-            Entry { version: VERSION, archive: archive.clone(), fingerprint: fingerprint.clone() };
+        let entry = Entry { version: VERSION, archive: archive.clone(), fingerprint: fingerprint.clone() };
         self.write(&key.file(ARCHIVE), &entry)
     }
 
@@ -274,8 +275,7 @@ mod tests {
     use super::*;
 
     fn record(path: &str) -> Record {
-        let archive =
-            Archive { path: path.into(), host: "h".into(), session: "s".into(), begin: 1, end: 2 };
+        let archive = Archive { path: path.into(), host: "h".into(), session: "s".into(), begin: 1, end: 2 };
         let fingerprint = Fingerprint { dev: 1, ino: 2, uid: 0, size: 3, modified: 4 };
         Record { key: Key::of(path.as_ref()), archive, fingerprint, progress: Progress::default() }
     }

@@ -48,10 +48,8 @@ mod tests {
     use super::*;
 
     fn simulated(future: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true);
-        // No other builder has the clock.
-        let mut runtime = runtime;
-        runtime.build().unwrap().block_on(future);
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap().block_on(future);
     }
 
     #[test]

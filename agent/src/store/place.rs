@@ -13,8 +13,8 @@ use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, BackoffConfig, ClientOptions, GetOptions, ObjectMeta, ObjectStore, ObjectStoreScheme,
-    RetryConfig,
+    Attribute, Attributes, BackoffConfig, ClientOptions, GetOptions, ObjectMeta, ObjectStore,
+    ObjectStoreScheme, RetryConfig,
 };
 use url::Url;
 
@@ -112,7 +112,9 @@ pub struct Object {
 
 /// Whether this names an object in a store, and not a file.
 pub(crate) fn is_url(text: &str) -> bool {
-    ["s3://", "s3a://", "gs://", "az://", "https://", "http://", "file://"].iter().any(|one| text.starts_with(one))
+    ["s3://", "s3a://", "gs://", "az://", "https://", "http://", "file://"]
+        .iter()
+        .any(|one| text.starts_with(one))
 }
 
 fn parse_url(text: &str) -> Result<(ObjectStoreScheme, Url, Path), ConfigError> {
@@ -194,6 +196,15 @@ impl Place {
             let kept = |name: &str| matches!(name, "AWS_REGION" | "AWS_DEFAULT_REGION" | "AWS_ENDPOINT_URL");
             settings.extend(environment().into_iter().filter(|(name, _)| kept(name)));
         }
+        if access.endpoint.is_none()
+            && let Some((_, of_environment)) =
+                settings.iter().find(|(name, _)| name.starts_with("AWS_ENDPOINT"))
+        {
+            check_endpoint(of_environment.reveal(), access.allow_http)?;
+        }
+        if let Some(endpoint) = &access.endpoint {
+            check_endpoint(endpoint, access.allow_http)?;
+        }
         let failed = |error: object_store::Error| ConfigError::new("url", filter.clean(&error.to_string()));
         let made = Self::build(&scheme, &url, &path, access, settings, retry(retries));
         let (store, parts) = made.map_err(failed)?;
@@ -262,7 +273,8 @@ impl Place {
             }
             ObjectStoreScheme::Http => {
                 let origin = &url[..url::Position::BeforePath];
-                let builder = HttpBuilder::new().with_url(origin).with_retry(retry).with_client_options(client);
+                let builder =
+                    HttpBuilder::new().with_url(origin).with_retry(retry).with_client_options(client);
                 Ok((Arc::new(builder.with_http_connector(Connector).build()?), Parts::Whole))
             }
             // Objects of a file system are found from its root on, as addresses have them.
@@ -283,7 +295,14 @@ impl Place {
     #[cfg(test)]
     pub(super) fn of(store: Arc<dyn ObjectStore>, parts: Parts) -> Self {
         let prefix = Path::from("traces");
-        Self { store, parts, has_attributes: true, filter: Arc::default(), prefix, origin: "memory://".into() }
+        Self {
+            store,
+            parts,
+            has_attributes: true,
+            filter: Arc::default(),
+            prefix,
+            origin: "memory://".into(),
+        }
     }
 
     /// What names begin with; the object itself where the address names one.
@@ -315,9 +334,7 @@ impl Place {
             }
             // That the bucket is missing shows when something is written to it.
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => {
-                Err(StoreError::remote(format!("ask for {}", self.url(path)), &self.filter)(error))
-            }
+            Err(error) => Err(StoreError::remote(format!("ask for {}", self.url(path)), &self.filter)(error)),
         }
     }
 

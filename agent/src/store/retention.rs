@@ -89,7 +89,11 @@ impl Retained {
 /// Which archives are to be deleted, by their indices, and why, in the order in which they are. Stored ones
 /// go first, the oldest of them first. One that is not stored goes only if the disk is too full without any
 /// stored one left on it, and the configuration says so.
-pub fn decide(config: &RetentionConfig, held: &[Candidate], disks: &BTreeMap<u64, Room>) -> Vec<(usize, Reason)> {
+pub fn decide(
+    config: &RetentionConfig,
+    held: &[Candidate],
+    disks: &BTreeMap<u64, Room>,
+) -> Vec<(usize, Reason)> {
     let mut order: Vec<usize> = (0..held.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(held[index].age));
     let mut deleted = Vec::new();
@@ -98,7 +102,9 @@ pub fn decide(config: &RetentionConfig, held: &[Candidate], disks: &BTreeMap<u64
     let mut all: u64 = held.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
     let mut free: BTreeMap<u64, u64> = disks.iter().map(|(disk, room)| (*disk, room.free)).collect();
     let is_short = |free: &BTreeMap<u64, u64>, disk: u64| {
-        disks.get(&disk).is_some_and(|room| free.get(&disk).is_some_and(|free| *free < least_free(config, *room)))
+        disks
+            .get(&disk)
+            .is_some_and(|room| free.get(&disk).is_some_and(|free| *free < least_free(config, *room)))
     };
     let passes = match config.unsent {
         Unsent::Keep => &[true][..],
@@ -212,7 +218,10 @@ pub fn enforce(
 fn room(dir: &Directory, path: &Path) -> Result<Room, StoreError> {
     let failed = StoreError::local(format!("see how much is free at {}", path.display()));
     let stat = fstatvfs(dir).map_err(|error| failed(error.into()))?;
-    Ok(Room { free: stat.f_bavail.saturating_mul(stat.f_frsize), total: stat.f_blocks.saturating_mul(stat.f_frsize) })
+    Ok(Room {
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+        total: stat.f_blocks.saturating_mul(stat.f_frsize),
+    })
 }
 
 /// Deletes an archive, if it is still the one that was looked at.
@@ -286,7 +295,8 @@ mod tests {
     fn check(config: &RetentionConfig, held: &[Candidate], disks: &BTreeMap<u64, Room>) {
         let deleted = decide(config, held, disks);
         let is_deleted = |index: usize| deleted.iter().any(|(other, _)| *other == index);
-        let left: Vec<_> = (0..held.len()).filter(|index| !is_deleted(*index)).map(|index| held[index]).collect();
+        let left: Vec<_> =
+            (0..held.len()).filter(|index| !is_deleted(*index)).map(|index| held[index]).collect();
         let mut once: Vec<_> = deleted.iter().map(|(index, _)| *index).collect();
         once.sort_unstable();
         once.dedup();
@@ -332,7 +342,8 @@ mod tests {
         let config = RetentionConfig { max_bytes: Some(Size(0)), ..RetentionConfig::default() };
         let done = enforce(&config, held, u64::MAX, |_| true);
         assert_eq!((done.deleted_archives, done.problems.len()), (2, 1), "{done:?}");
-        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["b.dat"]);
     }
 }

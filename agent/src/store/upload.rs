@@ -80,7 +80,10 @@ async fn open(means: &Means, record: &mut Record) -> Result<Content, Failure> {
     };
     if opened.fingerprint.uid != record.fingerprint.uid {
         let what = format!("upload {}", record.archive.path.display());
-        let text = format!("it belongs to user {} now, and not to the one whose archive it was", opened.fingerprint.uid);
+        let text = format!(
+            "it belongs to user {} now, and not to the one whose archive it was",
+            opened.fingerprint.uid
+        );
         return Err(Failure::Gone(StoreError::Local { what, source: std::io::Error::other(text) }));
     }
     if opened.fingerprint != record.fingerprint {
@@ -154,7 +157,9 @@ impl Job<'_> {
                 what: format!("upload {}", self.url),
                 cause: Cause::Other,
                 missing: false,
-                why: format!("it has {size} bytes, and this store takes objects in one piece: at most {LARGEST_WHOLE}"),
+                why: format!(
+                    "it has {size} bytes, and this store takes objects in one piece: at most {LARGEST_WHOLE}"
+                ),
             }),
             Parts::Whole => self.send_whole(record, sent).await,
             _ if size <= part => self.send_whole(record, sent).await,
@@ -221,7 +226,9 @@ impl Job<'_> {
     ) -> Result<(), StoreError> {
         let size = self.content.size();
         let goes_on = |known: &Upload| {
-            known.url == self.url && known.part_size == part && known.parts.len() as u64 <= size.div_ceil(part)
+            known.url == self.url
+                && known.part_size == part
+                && known.parts.len() as u64 <= size.div_ceil(part)
         };
         let mut known = match record.progress.upload.take().filter(goes_on) {
             Some(known) => known,

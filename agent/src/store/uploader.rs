@@ -233,8 +233,12 @@ impl Uploader {
         let path = content::absolute(&archive.path)?;
         let archive = Archive { path, ..archive };
         let key = Key::of(&archive.path);
-        let record =
-            Record { key: key.clone(), archive, fingerprint: opened.fingerprint, progress: Default::default() };
+        let record = Record {
+            key: key.clone(),
+            archive,
+            fingerprint: opened.fingerprint,
+            progress: Default::default(),
+        };
         let mut state = self.shared.lock();
         if state.entries.get(&key).is_some_and(|known| {
             known.record.fingerprint == record.fingerprint && known.record.archive == record.archive

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::super::input::Opened;
 use super::super::exit::ExitCode;
+use super::super::input::Opened;
 use super::Args;
 use crate::report::TraceFile;
 use crate::tracedat::reader::CpuRecords;

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::ArgMatches;
 
-use super::super::input::Opened;
 use super::super::exit::ExitCode;
+use super::super::input::Opened;
 use super::super::tell;
 use super::super::units::count;
 use super::choose::{selection, tell_missing};
