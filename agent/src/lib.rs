@@ -26,6 +26,7 @@
 //! | `control` | what clients and the session daemon say to each other | no |
 //! | `counted` | what maps have counted | no |
 //! | `tracecmd` | recordings over a network, to and from trace-cmd | no |
+//! | `store` | archives in object stores: uploaded, kept within limits, listed, downloaded, read where they are | no |
 //! | `ctl` | the client of the session daemon, also under the name `lttng` | no |
 //!
 //! Dependencies point down this table's list in reverse: `plan` uses `capture`, which uses `spec`, `attach`
@@ -109,5 +110,8 @@ pub mod ring;
 pub mod service;
 #[cfg(feature = "record")]
 pub mod spec;
+#[cfg(feature = "store")]
+pub mod store;
 #[cfg(feature = "record")]
 pub mod tracecmd;
+#[cfg(feature = "record")]

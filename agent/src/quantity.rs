@@ -1,6 +1,6 @@
 //! Amounts as people write them: sizes (`64M`), times (`10s`).
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -16,9 +16,10 @@ pub(crate) fn nanoseconds(text: &str) -> Result<u64, String> {
         "m" | "min" => 60_000_000_000,
         "h" => 3_600_000_000_000,
         "d" => 86_400_000_000_000,
-        _ => return Err(format!("unknown unit {unit:?}; use us, ms, s, m, h or d")),
+        "w" => 604_800_000_000_000,
+        _ => return Err(format!("unknown unit {unit:?}; use us, ms, s, m, h, d or w")),
     };
-    let wrong = || "not a number followed by us, ms, s, m, h or d".to_owned();
+    let wrong = || "not a number followed by us, ms, s, m, h, d or w".to_owned();
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() && part.is_empty() || !is_number(whole) || !is_number(part) || part.len() > 18 {
@@ -40,10 +41,10 @@ pub(crate) fn size(text: &str, bare: u64) -> Result<u64, String> {
     let factor = match unit.to_ascii_uppercase().as_str() {
         "" => Some(bare),
         "B" => Some(1),
-        "K" | "KB" => Some(1 << 10),
-        "M" | "MB" => Some(1 << 20),
-        "G" | "GB" => Some(1 << 30),
-        "T" | "TB" => Some(1 << 40),
+        "K" | "KB" | "KIB" => Some(1 << 10),
+        "M" | "MB" | "MIB" => Some(1 << 20),
+        "G" | "GB" | "GIB" => Some(1 << 30),
+        "T" | "TB" | "TIB" => Some(1 << 40),
         _ => None,
     };
     let size = digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
@@ -58,9 +59,19 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
-impl Bytes {
-    fn parse(text: &str) -> Result<Self, String> {
-        size(text, 1).map(Self)
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        size(text.trim(), 1).map(Self)
+    }
+}
+
+impl FromStr for Period {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        nanoseconds(text.trim()).map(|nanos| Self(Duration::from_nanos(nanos)))
     }
 }
 
@@ -68,10 +79,6 @@ impl Period {
     /// So many nanoseconds; those of 584 years at most.
     pub fn nanoseconds(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        nanoseconds(text).map(|nanos| Self(Duration::from_nanos(nanos)))
     }
 }
 
@@ -123,7 +130,7 @@ impl<'de> Deserialize<'de> for Bytes {
         deserializer.deserialize_any(OfText {
             expected: "a size: bytes, or a text as \"64M\"",
             of_number: |number| Ok(Self(number)),
-            of_text: Self::parse,
+            of_text: Self::from_str,
         })
     }
 }
@@ -133,7 +140,7 @@ impl<'de> Deserialize<'de> for Period {
         deserializer.deserialize_any(OfText {
             expected: "a time: seconds, or a text as \"10s\"",
             of_number: |number| Ok(Self(Duration::from_secs(number))),
-            of_text: Self::parse,
+            of_text: Self::from_str,
         })
     }
 }

@@ -26,6 +26,7 @@ pub mod harness;
 pub mod kernel_log;
 pub mod ltt2008_reader;
 pub mod made_up;
+pub mod object_store;
 pub mod pairs;
 pub mod perf;
 pub mod perfetto;

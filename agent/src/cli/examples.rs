@@ -90,6 +90,20 @@ pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format csv trace.dat TABLES
   tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";
 
+#[cfg(feature = "store")]
+pub(super) const PUT: &str = "EXAMPLES
+  tracer-agent put trace.dat s3://traces/lab
+  tracer-agent put --state uploads --bandwidth 2MiB trace.dat s3://traces/lab --endpoint https://minio.example:9000";
+
+#[cfg(feature = "store")]
+pub(super) const GET: &str = "EXAMPLES
+  tracer-agent get s3://traces/lab/2026-03-02/node-1/web/20260302T101500.250Z-20260302T101501.000Z-0123456789abcdef.dat";
+
+#[cfg(feature = "store")]
+pub(super) const LS: &str = "EXAMPLES
+  tracer-agent ls s3://traces/lab --host 'node-*' --since 2h
+  tracer-agent ls --json --since 2026-03-01 --until 2026-03-02 s3://traces";
+
 #[cfg(feature = "service")]
 pub(super) const DAEMON: &str = "EXAMPLES
   tracer-agent daemon --background

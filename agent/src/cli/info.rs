@@ -4,7 +4,6 @@ mod directory;
 mod json;
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use super::error::repair_hint;
 use super::exit::ExitCode;
+use super::input::Opened;
 use super::json_writer::{self, Lines};
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
@@ -35,6 +35,11 @@ pub struct Args {
     /// Print JSON: one object
     #[arg(long)]
     pub json: bool,
+
+    #[cfg(feature = "store")]
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub access: super::remote::AccessArgs,
 }
 
 /// Why nothing could be told.
@@ -85,11 +90,8 @@ const MAX_OPTION_TEXT: usize = 90;
 
 /// Tells of a file.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, InfoError> {
-    let (mut text, whole) = if args.file.is_dir() {
-        directory::report(&args.file, args.json)?
-    } else {
-        file_report(&args.file, args.json)?
-    };
+    let (mut text, whole) =
+        if args.file.is_dir() { directory::report(&args.file, args.json)? } else { file_report(args)? };
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -106,10 +108,18 @@ fn json_text(value: &impl Serialize) -> Result<String, InfoError> {
     Ok(json_writer::text(value, Lines::One)?)
 }
 
+fn open(args: &Args) -> io::Result<Opened> {
+    #[cfg(feature = "store")]
+    if let Some(url) = super::remote::url(&args.file) {
+        return Ok(Box::new(super::remote::open(url, &args.access)?));
+    }
+    Ok(Box::new(super::input::open(&args.file)?))
+}
+
 /// Tells of a trace file, and whether it is whole.
-fn file_report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
-    let file =
-        super::input::open(path).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
+fn file_report(args: &Args) -> Result<(String, bool), InfoError> {
+    let (path, json) = (args.file.as_path(), args.json);
+    let file = open(args).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
     let reader = Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?;
     let report = Report::new(path, &reader);
     let text = if json { json_text(&json::Contents::of(&report))? } else { report.text() };
@@ -119,7 +129,7 @@ fn file_report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
 /// Everything that is told.
 struct Report<'a> {
     name: String,
-    reader: &'a Reader<File>,
+    reader: &'a Reader<Opened>,
     modules: Vec<Module>,
     buffers: Vec<(&'a BufferInfo, Counts)>,
     counts: Counts,
@@ -148,7 +158,7 @@ impl FoundLedger {
 }
 
 impl<'a> Report<'a> {
-    fn new(path: &Path, reader: &'a Reader<File>) -> Self {
+    fn new(path: &Path, reader: &'a Reader<Opened>) -> Self {
         let mut damage: Vec<_> = reader.problems().iter().map(ToString::to_string).collect();
         let mut counts = Counts::default();
         let mut table = vec![0_u64; 1 << 16];

@@ -12,6 +12,7 @@ use std::{
 
 use super::tell;
 use crate::capture::piped::{MAGIC, PipedError, Scratch, Whole, spooled, whole};
+use crate::tracedat::reader::Source;
 
 /// What stands for standard input.
 const STANDARD: &str = "-";
@@ -25,6 +26,9 @@ static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
 /// A streamed recording, from its beginning.
 pub(super) type Stream = BufReader<Chain<Cursor<Vec<u8>>, File>>;
+
+/// A file, or an object of a store, as the readers of trace files take it.
+pub(super) type Opened = Box<dyn Source>;
 
 /// What is at a path.
 pub(super) enum Input {

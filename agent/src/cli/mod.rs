@@ -16,6 +16,8 @@ pub mod exit;
 pub mod export;
 mod export_ltt;
 mod following;
+#[cfg(feature = "store")]
+pub mod get;
 #[cfg(feature = "service")]
 mod health;
 pub mod hist;
@@ -25,10 +27,16 @@ mod json_writer;
 mod limits;
 pub mod list;
 pub mod listen;
+#[cfg(feature = "store")]
+pub mod ls;
 pub mod merge;
 mod progress;
+#[cfg(feature = "store")]
+pub mod put;
 pub mod record;
 pub mod recover;
+#[cfg(feature = "store")]
+pub mod remote;
 pub mod repair;
 pub mod report;
 mod rewriting;
@@ -110,6 +118,15 @@ pub enum Command {
     Doctor(doctor::Args),
     #[command(after_help = examples::LISTEN)]
     Listen(listen::ListenArgs),
+    #[cfg(feature = "store")]
+    #[command(after_help = examples::PUT)]
+    Put(put::PutArgs),
+    #[cfg(feature = "store")]
+    #[command(after_help = examples::GET)]
+    Get(get::GetArgs),
+    #[cfg(feature = "store")]
+    #[command(after_help = examples::LS)]
+    Ls(ls::LsArgs),
     #[cfg(feature = "service")]
     #[command(after_help = examples::DAEMON)]
     Daemon(daemon::DaemonArgs),
@@ -136,6 +153,8 @@ impl Command {
             Self::Analyze(args) => args.json,
             Self::Diff(args) => args.json,
             Self::Check(args) => args.json,
+            #[cfg(feature = "store")]
+            Self::Ls(args) => args.json,
             Self::Doctor(args) => args.json,
             #[cfg(feature = "service")]
             Self::Health(args) => args.json,
@@ -248,6 +267,12 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Merge(args) => writes_files(stdout, || merge::run(args)),
         Command::Repair(args) => writes_files(stdout, || repair::run(args)),
         Command::Listen(args) => writes_files(stdout, || listen::run(args)),
+        #[cfg(feature = "store")]
+        Command::Put(args) => writes_files(stdout, || put::run(args)),
+        #[cfg(feature = "store")]
+        Command::Get(args) => writes_files(stdout, || get::run(args)),
+        #[cfg(feature = "store")]
+        Command::Ls(args) => ls::run(args, &mut stdout),
         #[cfg(feature = "service")]
         Command::Ctl(args) => writes_files(stdout, || Ok(crate::ctl::run(args))),
         #[cfg(feature = "service")]

@@ -9,7 +9,7 @@ mod options;
 mod piped;
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use clap::ArgMatches;
 
 use super::error::repair_hint;
 use super::exit::ExitCode;
-use super::input::Input;
+use super::input::{Input, Opened};
 use super::progress::ReadingLine;
 use super::tell;
 use crate::capture::follow::FollowError;
@@ -96,7 +96,7 @@ pub fn run<W: Write>(
         return unless_closed(ended);
     }
     let files = match &*paths(args, matches) {
-        [(_, path)] => match open_one(path)? {
+        [(_, path)] if !is_remote(path) => match open_one(path)? {
             Input::Streamed(stream) if piped::is_possible(args) => {
                 return unless_closed(piped::run((args, matches), path, stream, out));
             }
@@ -156,10 +156,10 @@ fn tell_backwards(found: Backwards) {
     ));
 }
 
-fn print<W: Write>(
+fn print<W: Write, S: Source>(
     args: &Args,
     matches: &ArgMatches,
-    files: &[TraceFile<File>],
+    files: &[TraceFile<S>],
     out: &mut SafeWriter<W>,
 ) -> Result<ExitCode, ReportError> {
     let selection = selection(args, matches, files, tell_missing)?;
@@ -196,7 +196,7 @@ fn print<W: Write>(
 
 /// The line that shows how far files are read. Lines of a report on the same terminal would be torn apart by
 /// it.
-fn progress(files: &[TraceFile<File>]) -> ReadingLine {
+fn progress<S: Source>(files: &[TraceFile<S>]) -> ReadingLine {
     let on = io::stderr().is_terminal() && !io::stdout().is_terminal();
     ReadingLine::new(on, files.iter().filter_map(span).reduce(join))
 }
@@ -252,19 +252,40 @@ fn open_one(path: &Path) -> Result<Input, ReportError> {
     Input::open(path).map_err(|source| ReportError::Open { path: path.to_owned(), source })
 }
 
+/// Whether this names an object in a store.
+fn is_remote(path: &Path) -> bool {
+    #[cfg(feature = "store")]
+    return super::remote::url(path).is_some();
+    #[cfg(not(feature = "store"))]
+    {
+        let _ = path;
+        false
+    }
+}
+
+/// What a path names, for the readers of trace files. It may be open already.
+#[cfg_attr(not(feature = "store"), expect(unused_variables, reason = "options say how stores are reached"))]
+fn source(args: &Args, path: &Path, open: Option<Input>) -> Result<Opened, ReportError> {
+    let failed = |source| ReportError::Open { path: path.to_owned(), source };
+    #[cfg(feature = "store")]
+    if let Some(url) = super::remote::url(path) {
+        return Ok(Box::new(super::remote::open(url, &args.access).map_err(failed)?));
+    }
+    let input = open.map_or_else(|| open_one(path), Ok)?;
+    Ok(Box::new(input.into_file(path).map_err(failed)?))
+}
+
 /// Opens the files. The first one may be open already.
 fn open(
     args: &Args,
     matches: &ArgMatches,
     mut first_input: Option<Input>,
-) -> Result<Vec<TraceFile<File>>, ReportError> {
+) -> Result<Vec<TraceFile<Opened>>, ReportError> {
     let paths = paths(args, matches);
     let settings = Settings::read(args, matches)?;
     let mut files = Vec::new();
     for (number, (index, path)) in paths.iter().enumerate() {
-        let input = first_input.take().map_or_else(|| open_one(path), Ok)?;
-        let source =
-            input.into_file(path).map_err(|source| ReportError::Open { path: path.to_path_buf(), source })?;
+        let source = source(args, path, first_input.take())?;
         let mut file = TraceFile::open(&path.to_string_lossy(), source)
             .map_err(|source| ReportError::Read { path: path.to_path_buf(), source })?;
         let next = paths.get(number + 1).map_or(usize::MAX, |(index, _)| *index);
@@ -292,7 +313,7 @@ fn indices(matches: &ArgMatches, id: &str) -> Vec<usize> {
 }
 
 /// Times of the first and last event.
-fn span(file: &TraceFile<File>) -> Option<(u64, u64)> {
+fn span<S: Source>(file: &TraceFile<S>) -> Option<(u64, u64)> {
     file.reader().span()
 }
 

@@ -124,6 +124,9 @@ const PERFETTO: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
 /// DuckDB, which reads tables.
 const DUCKDB: &str = "duckdb==2.0.1";
 
+/// A server that answers as S3 does.
+const MOTO: &str = "moto[server]==5.2.5";
+
 /// Speedscope as npm has it, for the schema of its files.
 const SPEEDSCOPE: &str = "speedscope@1.25.0";
 
@@ -139,6 +142,7 @@ pub(super) fn setup(purpose: Purpose) -> Result {
                 .and_then(|()| fetch_analyses())
                 .and_then(|()| fetch_perfetto())
                 .and_then(|()| fetch_duckdb())
+                .and_then(|()| fetch_moto())
                 .and_then(|()| fetch_schema()),
             Purpose::Bench => fetch_analyses(),
             Purpose::Run | Purpose::Dist => Ok(()),
@@ -363,6 +367,12 @@ fn fetch_perfetto() -> Result {
 fn fetch_duckdb() -> Result {
     let dir = target_dir().join("duckdb");
     if dir.join("duckdb/__init__.py").is_file() { Ok(()) } else { install_from_pypi(&dir, &[DUCKDB]) }
+}
+
+/// A server of object stores, in `target/moto`.
+fn fetch_moto() -> Result {
+    let dir = target_dir().join("moto");
+    if dir.join("moto/server.py").is_file() { Ok(()) } else { install_from_pypi(&dir, &[MOTO]) }
 }
 
 /// Installs packages into a directory of their own, for Debian's interpreter, whose babeltrace module LTTng's

@@ -1,16 +1,16 @@
 //! What a file tells besides its events.
 
-use std::fs::File;
 use std::io::{self, Write};
 
 use super::super::exit::ExitCode;
+use super::super::input::Opened;
 use super::Args;
 use crate::report::TraceFile;
 use crate::tracedat::reader::CpuRecords;
 use crate::tracedat::{Endian, FileOption};
 
 /// Prints all that was asked for.
-pub(super) fn print(args: &Args, files: &[TraceFile<File>], out: &mut dyn Write) -> io::Result<ExitCode> {
+pub(super) fn print(args: &Args, files: &[TraceFile<Opened>], out: &mut dyn Write) -> io::Result<ExitCode> {
     let mut code = ExitCode::Ok;
     for file in files {
         let facts = args.facts;
@@ -79,7 +79,7 @@ pub(super) fn print(args: &Args, files: &[TraceFile<File>], out: &mut dyn Write)
 }
 
 fn told<'f>(
-    file: &'f TraceFile<File>,
+    file: &'f TraceFile<Opened>,
     out: &mut dyn Write,
     what: &str,
     fact: impl Fn(&'f FileOption) -> Option<&'f String>,
@@ -90,7 +90,7 @@ fn told<'f>(
     }
 }
 
-fn statistics(file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<()> {
+fn statistics(file: &TraceFile<Opened>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "\nKernel buffer statistics:\n  Note: \"entries\" are the entries left in the kernel ring buffer and are not\n        \
@@ -116,7 +116,7 @@ fn statistics(file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn cpus(args: &Args, file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<()> {
+fn cpus(args: &Args, file: &TraceFile<Opened>, out: &mut dyn Write) -> io::Result<()> {
     let reader = file.reader();
     writeln!(out, "List of CPUs in {} with data:", file.name())?;
     let time = |records: &mut CpuRecords<'_>, last: bool| {
@@ -150,7 +150,7 @@ fn cpus(args: &Args, file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<
 }
 
 /// Whether every format is understood.
-fn check(file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<bool> {
+fn check(file: &TraceFile<Opened>, out: &mut dyn Write) -> io::Result<bool> {
     let mut bad = 0;
     for (system, error) in file.unparsed() {
         bad += 1;

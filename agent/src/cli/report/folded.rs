@@ -1,11 +1,11 @@
 //! `report --folded`: stacks with their counts.
 
-use std::fs::File;
 use std::io::{self, Write};
 
 use clap::ArgMatches;
 
 use super::super::exit::ExitCode;
+use super::super::input::Opened;
 use super::super::tell;
 use super::super::units::count;
 use super::choose::{selection, tell_missing};
@@ -20,7 +20,7 @@ use crate::terminal::SafeWriter;
 pub(super) fn fold<W: Write>(
     args: &Args,
     matches: &ArgMatches,
-    files: &[TraceFile<File>],
+    files: &[TraceFile<Opened>],
     field: Option<&str>,
     out: &mut SafeWriter<W>,
 ) -> Result<ExitCode, ReportError> {
@@ -66,7 +66,7 @@ pub(super) fn fold<W: Write>(
 }
 
 /// Whether an event of the files has a field of this name.
-fn has_field(files: &[TraceFile<File>], field: &str) -> Result<(), ReportError> {
+fn has_field(files: &[TraceFile<Opened>], field: &str) -> Result<(), ReportError> {
     let events = || files.iter().flat_map(|file| file.events().iter());
     if events().any(|event| event.field_index(field).is_some()) {
         return Ok(());

@@ -36,7 +36,8 @@ impl Color {
 ///
 /// The output is that of `trace-cmd report`, including the texts of its plugins. Several files are merged by
 /// time. `-` is standard input: a trace file, or what `record -o -` writes, whose events are printed as they
-/// come.
+/// come. A file can be an object in a store (s3://BUCKET/NAME and others), of which only what is needed is
+/// fetched.
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Args {
@@ -192,6 +193,11 @@ pub struct Args {
     /// Print something else instead of the events
     #[command(flatten)]
     pub facts: Facts,
+
+    #[cfg(feature = "store")]
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub access: super::super::remote::AccessArgs,
 }
 
 /// What can be printed instead of the events.

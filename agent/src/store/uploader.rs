@@ -1,0 +1,692 @@
+//! The queue of archives, the thread that uploads them, and what is counted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::archive::Archive;
+use super::config::{ConfigError, RetentionConfig, UploadConfig};
+use super::content;
+use super::failure::{Cause, StoreError};
+use super::journal::{Journal, JournalError, Key, Record};
+use super::pace::{Bandwidth, backoff};
+use super::place::{Place, Retries};
+use super::retention::{self, Held, Retained};
+use super::upload::{Failure, Means, upload};
+
+/// Uploads at a time.
+const AT_ONCE: usize = 2;
+
+/// What an uploader tells of as it happens. No text has secrets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// An archive is stored, and verified.
+    Stored {
+        /// The archive.
+        archive: Archive,
+        /// The address of its object.
+        url: String,
+        /// Bytes of the object.
+        bytes: u64,
+    },
+    /// An attempt has failed; there will be another one.
+    Failed {
+        /// The archive.
+        archive: Archive,
+        /// The cause.
+        cause: Cause,
+        /// The reason.
+        why: String,
+    },
+    /// An archive was removed or taken over by somebody before it was stored.
+    Lost {
+        /// The archive.
+        archive: Archive,
+        /// What is there instead.
+        why: String,
+    },
+    /// A file of the journal is damaged.
+    Journal {
+        /// Which, and what becomes of it.
+        why: String,
+    },
+}
+
+/// Who is told.
+pub type Observer = Box<dyn Fn(&Event) + Send + Sync>;
+
+/// Why uploads cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// There is no thread for it.
+    #[error("cannot start the thread that uploads: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+/// What was uploaded, and what was not, since the uploader was started; what waits is what waits now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UploadCounters {
+    /// Archives that are not stored yet.
+    pub queued_archives: u64,
+    /// Their bytes.
+    pub queued_bytes: u64,
+    /// Archives that were stored, each verified.
+    pub stored_archives: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// Attempts that have failed, by cause; causes that did not occur are left out.
+    pub failures: BTreeMap<Cause, u64>,
+    /// Attempts after the first one of an archive.
+    pub retries: u64,
+    /// Bytes of archives that stores have taken; some more than once.
+    pub bytes_sent: u64,
+    /// Seconds since the end of the oldest archive that is not stored yet.
+    pub oldest_unsent_seconds: Option<u64>,
+    /// The last failure, in words and without secrets.
+    pub last_error: Option<String>,
+    /// Files of the journal that were damaged.
+    pub damaged_journals: u64,
+    /// Archives that were gone before they were stored.
+    pub lost_archives: u64,
+    /// Archives that were deleted before they were stored, because the disk was too full.
+    pub deleted_unsent_archives: u64,
+    /// Their bytes.
+    pub deleted_unsent_bytes: u64,
+    /// Stored archives that were deleted here.
+    pub deleted_archives: u64,
+    /// Their bytes.
+    pub deleted_bytes: u64,
+}
+
+/// An archive that is known.
+struct Entry {
+    record: Record,
+    attempts: u64,
+    is_running: bool,
+    /// Not before then.
+    next: Option<Instant>,
+}
+
+impl Entry {
+    fn is_stored(&self) -> bool {
+        self.record.progress.stored.is_some()
+    }
+}
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<Key, Entry>,
+    counters: UploadCounters,
+    /// Failures of the store or of the way to it, in a row.
+    failures: u32,
+    /// Nothing is begun before then.
+    pause: Option<Instant>,
+    is_stopping: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something has changed: for who waits in `flush`.
+    changed: Condvar,
+    /// The same for the thread.
+    wake: Notify,
+    means: Means,
+    max_backoff: Duration,
+    observer: Observer,
+}
+
+/// Uploads archives in a thread of its own, one after the other until each is stored, however long that
+/// takes. Whatever it has is in its state directory, and the next one goes on with it.
+pub struct Uploader {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Uploader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uploader").field("place", &self.shared.means.place).finish_non_exhaustive()
+    }
+}
+
+impl Uploader {
+    /// Starts to upload what the journal in the directory `state` has, and what is added.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or the journal cannot be used. That a store cannot be reached is no
+    /// error.
+    pub fn start(config: &UploadConfig, state: &Path, observer: Observer) -> Result<Self, StartError> {
+        config.check()?;
+        let place = Place::open(&config.url, &config.access(), Retries::Caller)?;
+        Self::start_at(place, config, state, observer)
+    }
+
+    pub(super) fn start_at(
+        place: Place,
+        config: &UploadConfig,
+        state: &Path,
+        observer: Observer,
+    ) -> Result<Self, StartError> {
+        let journal = Journal::open(state)?;
+        let (records, damage) = journal.load()?;
+        let means = Means {
+            place,
+            site: config.site.clone(),
+            part_size: config.part_size.0,
+            bandwidth: Bandwidth::new(config.bandwidth.map(|size| size.0)),
+            journal,
+        };
+        let mut first = State::default();
+        first.counters.damaged_journals = damage.len() as u64;
+        for record in records {
+            let entry = Entry { record, attempts: 0, is_running: false, next: None };
+            first.entries.insert(entry.record.key.clone(), entry);
+        }
+        let shared = Arc::new(Shared {
+            state: Mutex::new(first),
+            changed: Condvar::new(),
+            wake: Notify::new(),
+            means,
+            max_backoff: config.max_backoff.0,
+            observer,
+        });
+        for error in damage {
+            (shared.observer)(&Event::Journal { why: error.to_string() });
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(AT_ONCE * 2)
+            .build()
+            .map_err(StartError::Thread)?;
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("uploader".into())
+            .spawn(move || {
+                runtime.block_on(of_thread.run());
+                // What is being read is not waited for.
+                runtime.shutdown_background();
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Adds an archive. When this returns, it will be uploaded, now or after a restart. One that is already
+    /// known, and the same, stays what it is.
+    ///
+    /// # Errors
+    /// It cannot be opened, or not be noted in the journal.
+    pub fn add(&self, archive: Archive) -> Result<(), StoreError> {
+        let opened = content::open(&archive.path)?;
+        let path = content::absolute(&archive.path)?;
+        let archive = Archive { path, ..archive };
+        let key = Key::of(&archive.path);
+        let record = Record {
+            key: key.clone(),
+            archive,
+            fingerprint: opened.fingerprint,
+            progress: Default::default(),
+        };
+        let mut state = self.shared.lock();
+        if state.entries.get(&key).is_some_and(|known| {
+            known.record.fingerprint == record.fingerprint && known.record.archive == record.archive
+        }) {
+            return Ok(());
+        }
+        let failed = |error| StoreError::local("note an archive")(std::io::Error::other(error));
+        self.shared.means.journal.add(&record).map_err(failed)?;
+        state.entries.insert(key, Entry { record, attempts: 0, is_running: false, next: None });
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// What there is to count.
+    pub fn counters(&self) -> UploadCounters {
+        self.shared.lock().counters()
+    }
+
+    /// Waits until everything is stored, or the time is over. Returns whether everything is.
+    pub fn flush(&self, longest: Duration) -> bool {
+        let deadline = Instant::now() + longest;
+        let mut state = self.shared.lock();
+        loop {
+            if state.entries.values().all(Entry::is_stored) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.is_stopping {
+                return false;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The archives that are on this machine, as far as they were handed in.
+    pub fn held(&self) -> Vec<Held> {
+        self.shared.lock().entries.values().map(Entry::held).collect()
+    }
+
+    /// Deletes archives as a configuration wants it: those that were handed in.
+    pub fn retain(&self, config: &RetentionConfig) -> Retained {
+        retention::enforce(config, self.held(), now(), |held| self.shared.give_up(&Key::of(&held.path)))
+            .counted(|retained| self.shared.count_deleted(retained))
+    }
+
+    /// Forgets what is stored, and leaves its files alone.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn forget_stored(&self) -> Result<(), JournalError> {
+        let mut state = self.shared.lock();
+        let stored = state.entries.values().filter(|entry| entry.is_stored());
+        let keys: Vec<_> = stored.map(|entry| entry.record.key.clone()).collect();
+        for key in keys {
+            self.shared.means.journal.remove(&key)?;
+            state.entries.remove(&key);
+        }
+        Ok(())
+    }
+
+    /// Ends the thread. What is not stored goes on at the next start.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.shared.lock().is_stopping = true;
+        self.shared.wake.notify_one();
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked has ended.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Uploader {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Entry {
+    fn held(&self) -> Held {
+        Held {
+            path: self.record.archive.path.clone(),
+            bytes: self.record.fingerprint.size,
+            end: self.record.archive.end,
+            is_stored: self.is_stored(),
+            fingerprint: self.record.fingerprint.clone(),
+        }
+    }
+}
+
+impl State {
+    fn counters(&self) -> UploadCounters {
+        let mut counters = self.counters.clone();
+        let waiting = || self.entries.values().filter(|entry| !entry.is_stored());
+        counters.queued_archives = waiting().count() as u64;
+        counters.queued_bytes = waiting().map(|entry| entry.record.fingerprint.size).sum();
+        let oldest = waiting().map(|entry| entry.record.archive.end).min();
+        counters.oldest_unsent_seconds = oldest.map(|end| now().saturating_sub(end) / 1_000_000_000);
+        counters
+    }
+
+    /// The archive that is to be uploaded next, or when to look again.
+    fn next(&self, now: Instant) -> Result<Key, Option<Instant>> {
+        if let Some(pause) = self.pause.filter(|pause| *pause > now) {
+            return Err(Some(pause));
+        }
+        let waiting = || self.entries.iter().filter(|(_, entry)| !entry.is_stored() && !entry.is_running);
+        let ready = waiting().filter(|(_, entry)| entry.next.is_none_or(|next| next <= now));
+        // The oldest first: those that were tried in vain do not hold up others.
+        let first = ready.min_by_key(|(_, entry)| (entry.next.is_some(), entry.record.archive.end));
+        first.map(|(key, _)| key.clone()).ok_or_else(|| waiting().filter_map(|(_, entry)| entry.next).min())
+    }
+}
+
+/// What became of an upload.
+type Outcome = (Record, Result<String, Failure>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uploads until it is to stop.
+    async fn run(self: Arc<Self>) {
+        let mut running: JoinSet<Outcome> = JoinSet::new();
+        loop {
+            let mut later = None;
+            {
+                let mut state = self.lock();
+                if state.is_stopping {
+                    // Dropped requests are as those of a process that was killed: the journal has the rest.
+                    return;
+                }
+                while running.len() < AT_ONCE {
+                    match state.next(Instant::now()) {
+                        Err(time) => {
+                            later = time;
+                            break;
+                        }
+                        Ok(key) => {
+                            if let Some(record) = state.begin(&key) {
+                                running.spawn(Arc::clone(&self).one(record));
+                            }
+                        }
+                    }
+                }
+            }
+            let pause = async {
+                match later {
+                    Some(time) => tokio::time::sleep_until(time.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(ended) = running.join_next() => {
+                    match ended {
+                        Ok(outcome) => self.end(outcome),
+                        Err(error) => self.end_panicked(&error),
+                    }
+                }
+                () = self.wake.notified() => {}
+                () = pause => {}
+            }
+        }
+    }
+
+    async fn one(self: Arc<Self>, mut record: Record) -> Outcome {
+        let sent = |bytes| self.lock().counters.bytes_sent += bytes;
+        let result = upload(&self.means, &mut record, &sent).await;
+        (record, result)
+    }
+
+    fn end(&self, (record, result): Outcome) {
+        let event = {
+            let mut state = self.lock();
+            let state = &mut *state;
+            let archive = record.archive.clone();
+            let key = record.key.clone();
+            // Another archive may have come to its path meanwhile, which is still to be uploaded.
+            let is_same = state.entries.get(&key).is_some_and(|entry| entry.record.archive == archive);
+            match result {
+                Ok(url) => {
+                    let bytes = record.fingerprint.size;
+                    state.failures = 0;
+                    state.pause = None;
+                    state.counters.stored_archives += 1;
+                    state.counters.stored_bytes += bytes;
+                    state.put_back(record, None, is_same);
+                    Event::Stored { archive, url, bytes }
+                }
+                Err(Failure::Gone(error)) => {
+                    let why = error.to_string();
+                    state.count(Cause::LocalFile, &why);
+                    state.counters.lost_archives += 1;
+                    if is_same {
+                        state.entries.remove(&key);
+                        if let Err(error) = self.means.journal.remove(&key) {
+                            state.counters.last_error = Some(error.to_string());
+                        }
+                    }
+                    Event::Lost { archive, why }
+                }
+                Err(Failure::Again(error)) => {
+                    let (cause, why) = (error.cause(), error.to_string());
+                    state.count(cause, &why);
+                    if cause != Cause::LocalFile {
+                        state.failures = state.failures.saturating_add(1);
+                        let pause = backoff(state.failures, self.max_backoff, rand::random());
+                        state.pause = Some(Instant::now() + pause);
+                    }
+                    // What the store refuses, it will hardly take in a moment.
+                    let next = (!cause.is_transient()).then(|| Instant::now() + self.max_backoff);
+                    state.put_back(record, next, is_same);
+                    Event::Failed { archive, cause, why }
+                }
+            }
+        };
+        self.changed.notify_all();
+        (self.observer)(&event);
+    }
+
+    /// A bug of ours, or of a library: the archive is tried again, as if its file could not be read.
+    fn end_panicked(&self, error: &tokio::task::JoinError) {
+        let mut state = self.lock();
+        let why = self.means.place.filter.clean(&error.to_string());
+        state.count(Cause::Other, &why);
+        let next = Some(Instant::now() + self.max_backoff);
+        // Which one it was is not known; another upload that runs may be done twice, under the same name.
+        for entry in state.entries.values_mut().filter(|entry| entry.is_running) {
+            entry.is_running = false;
+            entry.next = next;
+        }
+    }
+
+    /// Takes an archive out, for its file is to be deleted; not one that is being uploaded.
+    fn give_up(&self, key: &Key) -> bool {
+        let mut state = self.lock();
+        if state.entries.get(key).is_none_or(|entry| entry.is_running) {
+            return false;
+        }
+        if let Err(error) = self.means.journal.remove(key) {
+            state.counters.last_error = Some(error.to_string());
+            return false;
+        }
+        state.entries.remove(key);
+        true
+    }
+
+    fn count_deleted(&self, retained: &Retained) {
+        let counters = &mut self.lock().counters;
+        counters.deleted_archives += retained.deleted_archives;
+        counters.deleted_bytes += retained.deleted_bytes;
+        counters.deleted_unsent_archives += retained.deleted_unsent_archives;
+        counters.deleted_unsent_bytes += retained.deleted_unsent_bytes;
+    }
+}
+
+impl State {
+    /// Begins an attempt of an archive.
+    fn begin(&mut self, key: &Key) -> Option<Record> {
+        let entry = self.entries.get_mut(key)?;
+        entry.is_running = true;
+        self.counters.retries += u64::from(entry.attempts > 0);
+        entry.attempts += 1;
+        Some(entry.record.clone())
+    }
+
+    fn count(&mut self, cause: Cause, why: &str) {
+        *self.counters.failures.entry(cause).or_default() += 1;
+        self.counters.last_error = Some(why.to_owned());
+    }
+
+    /// Notes what an attempt has found out of an archive.
+    fn put_back(&mut self, record: Record, next: Option<Instant>, is_same: bool) {
+        let Some(entry) = self.entries.get_mut(&record.key) else { return };
+        entry.is_running = false;
+        if is_same {
+            entry.record = record;
+            entry.next = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use object_store::ObjectStoreExt as _;
+    use object_store::memory::InMemory;
+
+    use super::super::place::block_on;
+    use super::*;
+    use crate::quantity::Bytes;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn start(place: &Place, state: &Path) -> Uploader {
+        let config = UploadConfig { part_size: Bytes(5 << 20), ..UploadConfig::new("s3://unused") };
+        Uploader::start_at(place.clone(), &config, state, Box::new(|_| {})).unwrap()
+    }
+
+    fn names(store: &InMemory) -> Vec<String> {
+        use futures_util::TryStreamExt as _;
+        use object_store::ObjectStore as _;
+        let found: Vec<_> = block_on(store.list(None).try_collect()).unwrap().unwrap();
+        found.into_iter().map(|object| object.location.to_string()).collect()
+    }
+
+    #[test]
+    fn archives_are_stored_once_and_known_after_a_restart() {
+        let (place, store) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let small = dir.path().join("small.dat");
+        let large = dir.path().join("large.dat");
+        fs::write(&small, "x").unwrap();
+        fs::write(&large, vec![7; 11 << 20]).unwrap();
+        let uploader = start(&place, dir.path());
+        for path in [&small, &large] {
+            uploader.add(Archive::at(path, "s").unwrap()).unwrap();
+        }
+        assert!(uploader.flush(LONG));
+        let counters = uploader.counters();
+        assert_eq!((counters.stored_archives, counters.queued_archives, counters.retries), (2, 0, 0));
+        assert_eq!((counters.stored_bytes, counters.bytes_sent), ((11 << 20) + 1, (11 << 20) + 1));
+        uploader.stop();
+        assert_eq!(names(&store).len(), 2);
+        let uploader = start(&place, dir.path());
+        uploader.add(Archive::at(&small, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        assert_eq!(uploader.counters().bytes_sent, 0);
+        // An archive of which nothing is known is not sent either where the store has it.
+        uploader.forget_stored().unwrap();
+        uploader.add(Archive::at(&large, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        assert_eq!((uploader.counters().stored_archives, uploader.counters().bytes_sent), (1, 0));
+        assert_eq!(names(&store).len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_what_was_sent_is_sent_again() {
+        let (place, store) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "content").unwrap();
+        let uploader = start(&place, dir.path());
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        let name = names(&store).remove(0);
+        let location = object_store::path::Path::from(name.as_str());
+        block_on(store.put(&location, "damaged".into())).unwrap().unwrap();
+        uploader.forget_stored().unwrap();
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        let object = block_on(place.look(&location)).unwrap().unwrap().unwrap();
+        assert!(object.sha256.is_some() && names(&store).len() == 1);
+    }
+
+    #[test]
+    fn an_archive_that_is_gone_is_counted_and_holds_up_nobody() {
+        let (place, store) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["a.dat", "b.dat"].map(|name| dir.path().join(name));
+        for path in &paths {
+            fs::write(path, path.as_os_str().as_encoded_bytes()).unwrap();
+        }
+        let journal = Journal::open(dir.path()).unwrap();
+        for path in &paths {
+            let archive = Archive::at(path, "s").unwrap();
+            let fingerprint = content::open(path).unwrap().fingerprint;
+            let record = Record { key: Key::of(path), archive, fingerprint, progress: Default::default() };
+            journal.add(&record).unwrap();
+        }
+        drop(journal);
+        fs::remove_file(&paths[0]).unwrap();
+        let uploader = start(&place, dir.path());
+        assert!(uploader.flush(LONG));
+        let counters = uploader.counters();
+        assert_eq!((counters.stored_archives, counters.lost_archives), (1, 1));
+        assert_eq!(counters.failures.get(&Cause::LocalFile), Some(&1));
+        assert_eq!(names(&store).len(), 1);
+    }
+
+    #[test]
+    fn only_what_is_stored_is_deleted_unless_it_must_be() {
+        let (place, _) = Place::in_memory();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "content").unwrap();
+        let uploader = start(&place, dir.path());
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        assert!(uploader.flush(LONG));
+        let none = RetentionConfig { max_age: Some(crate::quantity::Period(LONG)), ..RetentionConfig::default() };
+        assert_eq!(uploader.retain(&none).deleted_archives, 0);
+        let all = RetentionConfig { max_bytes: Some(Bytes(0)), ..RetentionConfig::default() };
+        assert_eq!(uploader.retain(&all).deleted_archives, 1);
+        assert!(!path.exists());
+        assert_eq!((uploader.counters().deleted_archives, uploader.held().len()), (1, 0));
+    }
+
+    /// A store that does not answer the first requests.
+    #[test]
+    fn a_store_that_is_down_is_asked_until_it_is_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "content").unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let config = UploadConfig {
+            endpoint: Some(format!("http://{address}")),
+            allow_http: true,
+            max_backoff: crate::quantity::Period(Duration::from_secs(1)),
+            ..UploadConfig::new("s3://bucket")
+        };
+        let credentials = dir.path().join("credentials");
+        fs::write(&credentials, "AWS_ACCESS_KEY_ID=a\nAWS_SECRET_ACCESS_KEY=b\n").unwrap();
+        fs::set_permissions(&credentials, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let config = UploadConfig { credentials_file: Some(credentials), ..config };
+        let failures = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&failures);
+        let observer = move |event: &Event| {
+            if let Event::Failed { cause: Cause::Connect, .. } = event {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let uploader = Uploader::start(&config, dir.path(), Box::new(observer)).unwrap();
+        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
+        let start = Instant::now();
+        while failures.load(Ordering::SeqCst) < 2 && start.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let counters = uploader.counters();
+        assert!(counters.failures[&Cause::Connect] >= 2, "{counters:?}");
+        assert!(counters.retries >= 1 && counters.queued_archives == 1, "{counters:?}");
+        assert!(!uploader.flush(Duration::ZERO));
+        uploader.stop();
+    }
+}

@@ -1,0 +1,351 @@
+//! An object store on this machine: moto's server, which `cargo xtask setup` installs in `target/moto`, and a
+//! proxy before it that counts, delays, cuts and refuses.
+#![expect(clippy::missing_panics_doc, reason = "every one of these fails a test by panicking")]
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::{program, run, wait_for};
+
+/// The bucket that there is.
+pub const BUCKET: &str = "traces";
+/// The most that a head of a request has.
+const HEAD: usize = 64 << 10;
+
+/// Creates the bucket, or prints what is in it: a line of JSON for each object, and one for each upload that
+/// was not completed.
+const ASK: &str = "
+import hashlib, json, sys
+import boto3
+s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',
+                  aws_access_key_id='testing', aws_secret_access_key='testing')
+bucket = sys.argv[3]
+if sys.argv[2] == 'create':
+    s3.create_bucket(Bucket=bucket)
+elif sys.argv[2] == 'put':
+    s3.put_object(Bucket=bucket, Key=sys.argv[4], Body=open(sys.argv[5], 'rb'))
+else:
+    for page in s3.get_paginator('list_objects_v2').paginate(Bucket=bucket):
+        for found in page.get('Contents', []):
+            got = s3.get_object(Bucket=bucket, Key=found['Key'])
+            body = got['Body'].read()
+            print(json.dumps({'key': found['Key'], 'size': len(body), 'sha256': hashlib.sha256(body).hexdigest(),
+                              'metadata': got['Metadata']}))
+    for upload in s3.list_multipart_uploads(Bucket=bucket).get('Uploads', []):
+        print(json.dumps({'upload': upload['Key']}))
+";
+
+/// A server of S3 with an empty bucket. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Moto {
+    server: Child,
+    address: SocketAddr,
+}
+
+fn site() -> PathBuf {
+    let site = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/moto");
+    assert!(site.is_dir(), "moto is not there: cargo xtask setup --for test");
+    site
+}
+
+/// Numbers that are the same in every run.
+#[derive(Clone, Debug)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// Those that begin with a seed, which is not 0.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next one below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+impl Moto {
+    /// Starts it, and creates the bucket.
+    #[track_caller]
+    pub fn start() -> Self {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = free.local_addr().expect("a port");
+        drop(free);
+        let server = Command::new("/usr/bin/python3")
+            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .env("PYTHONPATH", site())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python3");
+        let moto = Self { server, address };
+        wait_for("moto to accept connections", || TcpStream::connect(address).ok());
+        moto.ask(&["create", BUCKET]);
+        moto
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn ask(&self, args: &[&str]) -> String {
+        let mut python = program("/".as_ref(), "/usr/bin/python3", ["-c", ASK]);
+        python.arg(format!("http://{}", self.address)).args(args).env("PYTHONPATH", site());
+        run(&mut python).expect(0).out
+    }
+
+    /// Stores a file under a name.
+    pub fn put(&self, key: &str, file: &std::path::Path) {
+        self.ask(&["put", BUCKET, key, &file.display().to_string()]);
+    }
+
+    /// What is in the bucket, as boto3 reads it: one object of JSON for each.
+    #[track_caller]
+    pub fn objects(&self) -> Vec<serde_json::Value> {
+        let out = self.ask(&["list", BUCKET]);
+        out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// How often what goes wrong, in percent of the requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Answered with 503.
+    pub unavailable: u64,
+    /// The connection ends before all of the request was taken.
+    pub cut_request: u64,
+    /// The request is done, and its answer is not given.
+    pub cut_answer: u64,
+    /// Milliseconds that each request waits at most.
+    pub delay: u64,
+}
+
+/// A request that came through.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// `PUT`, `GET` and so on.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Its body's bytes.
+    pub sent: u64,
+    /// Bytes of the answer, with its head; none if it was not given.
+    pub answered: u64,
+    /// The status of the answer.
+    pub status: u16,
+}
+
+struct Shared {
+    upstream: SocketAddr,
+    faults: Mutex<(Faults, Numbers)>,
+    requests: Mutex<Vec<Request>>,
+    /// Every answer, where it is not to come from upstream.
+    answer: Mutex<Option<String>>,
+    is_down: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A proxy for HTTP without encryption, one connection for each request.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl Proxy {
+    /// Starts one before a server.
+    #[track_caller]
+    pub fn start(upstream: SocketAddr, faults: Faults, seed: u64) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("a port");
+        let shared = Arc::new(Shared {
+            upstream,
+            faults: Mutex::new((faults, Numbers::new(seed))),
+            requests: Mutex::default(),
+            answer: Mutex::default(),
+            is_down: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        });
+        let of_thread = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if of_thread.is_closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                let shared = Arc::clone(&of_thread);
+                // A connection that breaks is what tests want.
+                thread::spawn(move || drop(shared.serve(client)));
+            }
+        });
+        Self { shared, address }
+    }
+
+    /// Its address, as an endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Lets connections end as soon as they are made, as those to a server that is down; or no longer.
+    pub fn set_down(&self, is_down: bool) {
+        self.shared.is_down.store(is_down, Ordering::SeqCst);
+    }
+
+    /// Gives this answer to everything.
+    pub fn answer(&self, text: &str) {
+        *lock(&self.shared.answer) = Some(text.to_owned());
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        lock(&self.shared.faults).0 = faults;
+    }
+
+    /// All requests until now that came through or were refused.
+    pub fn requests(&self) -> Vec<Request> {
+        lock(&self.shared.requests).clone()
+    }
+
+    /// How many times each part of an upload in parts was taken.
+    pub fn parts(&self) -> BTreeMap<u64, u64> {
+        let mut parts = BTreeMap::new();
+        for request in
+            self.requests().iter().filter(|request| request.method == "PUT" && request.status == 200)
+        {
+            let query = request.target.split('?').nth(1).unwrap_or_default();
+            if let Some(number) = query.split('&').find_map(|pair| pair.strip_prefix("partNumber=")) {
+                *parts.entry(number.parse().expect("a number")).or_default() += 1;
+            }
+        }
+        parts
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// What happens to a request.
+enum Fate {
+    Passes,
+    Unavailable,
+    CutRequest,
+    CutAnswer,
+}
+
+impl Shared {
+    fn fate(&self) -> (Fate, Duration) {
+        let (faults, numbers) = &mut *lock(&self.faults);
+        let delay = Duration::from_millis(numbers.below(faults.delay + 1));
+        let mut number = numbers.below(100);
+        for (percent, fate) in [
+            (faults.unavailable, Fate::Unavailable),
+            (faults.cut_request, Fate::CutRequest),
+            (faults.cut_answer, Fate::CutAnswer),
+        ] {
+            if number < percent {
+                return (fate, delay);
+            }
+            number -= percent;
+        }
+        (Fate::Passes, delay)
+    }
+
+    fn serve(&self, client: TcpStream) -> io::Result<()> {
+        if self.is_down.load(Ordering::SeqCst) {
+            return client.shutdown(Shutdown::Both);
+        }
+        let mut reader = BufReader::new(client.try_clone()?);
+        let mut head = String::new();
+        let mut length = 0_u64;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 || head.len() > HEAD {
+                return Ok(());
+            }
+            let lower = line.to_ascii_lowercase();
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse().map_err(io::Error::other)?;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            if !lower.starts_with("connection:") {
+                head += &line;
+            }
+        }
+        head += "Connection: close\r\n\r\n";
+        let (fate, delay) = self.fate();
+        thread::sleep(delay);
+        let mut words = head.split(' ');
+        let mut request = Request {
+            method: words.next().unwrap_or_default().to_owned(),
+            target: words.next().unwrap_or_default().to_owned(),
+            sent: length,
+            answered: 0,
+            status: 0,
+        };
+        let mut client = client;
+        if matches!(fate, Fate::CutRequest) {
+            io::copy(&mut reader.take(length / 2), &mut io::sink())?;
+            return client.shutdown(Shutdown::Both);
+        }
+        let canned = match fate {
+            Fate::Unavailable => {
+                Some("HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned())
+            }
+            _ => lock(&self.answer).clone(),
+        };
+        if let Some(answer) = canned {
+            io::copy(&mut reader.take(length), &mut io::sink())?;
+            client.write_all(answer.as_bytes())?;
+            request.status = status(answer.as_bytes());
+            lock(&self.requests).push(request);
+            return client.shutdown(Shutdown::Write);
+        }
+        let mut server = TcpStream::connect(self.upstream)?;
+        server.write_all(head.as_bytes())?;
+        io::copy(&mut reader.take(length), &mut server)?;
+        let mut answer = Vec::new();
+        server.read_to_end(&mut answer)?;
+        request.status = status(&answer);
+        if !matches!(fate, Fate::CutAnswer) {
+            request.answered = answer.len() as u64;
+        }
+        lock(&self.requests).push(request);
+        if matches!(fate, Fate::CutAnswer) {
+            return client.shutdown(Shutdown::Both);
+        }
+        client.write_all(&answer)?;
+        client.shutdown(Shutdown::Write)
+    }
+}
+
+/// The status in an answer's first line.
+fn status(answer: &[u8]) -> u16 {
+    let line = String::from_utf8_lossy(&answer[..answer.len().min(16)]).into_owned();
+    line.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
