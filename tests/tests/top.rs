@@ -325,9 +325,9 @@ fn a_session_of_the_daemon_is_drawn() {
     let mut caller = Caller::start();
     session(&daemon, &caller);
     let terminal = Terminal::start(daemon.path());
-    let (top, socket) = (agent_path().display(), daemon.socket());
-    let line =
-        format!("{top} top --session one --interval 100ms --socket {}; echo code $?", socket.display());
+    let (top, socket) = (agent_path(), daemon.socket());
+    let (top, socket) = (top.display(), socket.display());
+    let line = format!("{top} top --session one --interval 100ms --socket {socket}; echo code $?");
     terminal.types(&[&line, "Enter"]);
     let has = |lines: &[String], parts: &[&str]| {
         lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))

@@ -22,8 +22,8 @@ pub struct Usage {
     /// When this was so, in nanoseconds of `CLOCK_MONOTONIC`. While something long is done with a session,
     /// such as a stop, what was known before it is told again, with the time of then.
     pub time_ns: u64,
-    /// Bytes that were stored since the session was started first, compressed if they are. `None` of one that keeps its newest events,
-    /// and before the first start.
+    /// Bytes that were stored since the session was started first, compressed if they are. `None` of one that
+    /// keeps its newest events, and before the first start.
     pub stored_bytes: Option<u64>,
     /// Its channels.
     pub channels: Vec<ChannelUsage>,
@@ -133,8 +133,8 @@ pub struct Counts {
     pub overwritten_events: u64,
     /// Bytes of those pages.
     pub overwritten_bytes: u64,
-    /// Bytes of pages that left the rings to be stored, before they are compressed. `None` where events are overwritten: what snapshots
-    /// store stays in the rings.
+    /// Bytes of pages that left the rings to be stored, before they are compressed. `None` where events are
+    /// overwritten: what snapshots store stays in the rings.
     pub stored_bytes: Option<u64>,
 }
 

@@ -16,8 +16,8 @@ const MISTAKES_MAX: usize = 64;
 /// Keys of tables, from the outermost on.
 pub(super) type Keys = Vec<String>;
 
-/// Makes a value of a tree. Of what it cannot be made of, the part is left out and the rest looked at again, so
-/// that all mistakes are found, and the value is what the rest says. Gives what was left out, too.
+/// Makes a value of a tree. Of what it cannot be made of, the part is left out and the rest looked at again,
+/// so that all mistakes are found, and the value is what the rest says. Gives what was left out, too.
 pub(super) fn decode<T: DeserializeOwned>(
     tree: &Tree<'_>,
     mistakes: &mut Vec<Found>,

@@ -1,5 +1,5 @@
-//! The files of a configuration. Whoever could change them could let root record and run what it likes, so that
-//! they have to be root's, or of who reads them, and nobody else's to write.
+//! The files of a configuration. Whoever could change them could let root record and run what it likes, so
+//! that they have to be root's, or of who reads them, and nobody else's to write.
 
 use std::{
     fs::{File, Metadata},

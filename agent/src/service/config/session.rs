@@ -114,7 +114,8 @@ impl Default for SessionConfig {
 }
 
 impl SessionConfig {
-    /// The recording that it says, on a machine with so many CPUs. Where it goes and what is written is not in it.
+    /// The recording that it says, on a machine with so many CPUs. Where it goes and what is written is not
+    /// in it.
     pub fn spec(&self, cpus: u64) -> RecordingSpec {
         let mut channels = self.channels.clone();
         if self.mode == SessionKind::Snapshot {

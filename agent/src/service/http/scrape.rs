@@ -1,5 +1,5 @@
-//! What monitoring systems ask for: metrics, and whether the daemon is alive and ready; on the control socket, and
-//! over TCP for whoever can connect.
+//! What monitoring systems ask for: metrics, and whether the daemon is alive and ready; on the control
+//! socket, and over TCP for whoever can connect.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

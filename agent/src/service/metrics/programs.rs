@@ -1,5 +1,5 @@
-//! What this process' programs in the kernel take. The kernel measures that only while it is asked to, which costs
-//! each run of each program of the machine two reads of a clock: so it is asked in short windows.
+//! What this process' programs in the kernel take. The kernel measures that only while it is asked to, which
+//! costs each run of each program of the machine two reads of a clock: so it is asked in short windows.
 
 use std::{
     collections::BTreeMap,
