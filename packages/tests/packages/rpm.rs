@@ -1,0 +1,92 @@
+//! Installing, upgrading and erasing the package with rpm.
+
+use std::{fs, path::Path, process::Command};
+
+use packages::rpm;
+
+use crate::place::{Root, assert_hands_over, directory, output, release};
+
+const CONFIG: &str = "/etc/tracer-agent/agent.toml";
+
+/// rpm for a system, whose own packages it does not know.
+fn rpm(root: &Root, args: &[&str]) -> Command {
+    let mut rpm = Command::new("rpm");
+    rpm.arg("--root").arg(root.path()).arg("--nodeps").args(args);
+    rpm
+}
+
+fn with(root: &Root, option: &str, package: &Path) -> String {
+    output(&mut rpm(root, &[option, package.to_str().unwrap()]))
+}
+
+#[test]
+fn a_package_comes_changes_and_goes() {
+    let dir = directory();
+    let [old, new] =
+        ["1.0.0-rc.1", "1.0.0"].map(|version| rpm::make(&release(version), dir.path()).unwrap());
+    let root = Root::new().with_systemd(true);
+    let version = || output(&mut rpm(&root, &["-q", "--queryformat", "%{VERSION}-%{RELEASE}", "tracer-agent"]));
+
+    with(&root, "--install", &old);
+    assert_eq!(version(), "1.0.0~rc.1-1");
+    assert_eq!(output(&mut rpm(&root, &["--verify", "tracer-agent"])), "");
+    assert!(root.run(&["tracer-agent", "--version"]).starts_with("tracer-agent "));
+    assert!(root.run(&["getent", "group", "tracing"]).starts_with("tracing:"));
+    assert_eq!(root.mode("/var/lib/tracer-agent"), 0o700);
+    let asked = root.asked();
+    assert!(!asked.iter().any(|line| line.split(' ').any(|word| word == "start" || word == "enable")), "{asked:?}");
+
+    fs::write(root.join(CONFIG), "# mine\n").unwrap();
+    with(&root, "--upgrade", &new);
+    assert_eq!(version(), "1.0.0-1");
+    assert_eq!(root.read(CONFIG), "# mine\n");
+    assert_hands_over(&root.asked());
+    output(rpm(&root, &["--upgrade", "--oldpackage"]).arg(&old));
+    assert_eq!(version(), "1.0.0~rc.1-1");
+    assert_eq!(root.read(CONFIG), "# mine\n");
+    assert_hands_over(&root.asked());
+    let verified = rpm(&root, &["--verify", "tracer-agent"]).output().unwrap();
+    let said = String::from_utf8(verified.stdout).unwrap();
+    assert!(said.lines().count() == 1 && said.contains(CONFIG), "{said}");
+
+    output(&mut rpm(&root, &["--erase", "tracer-agent"]));
+    let asked = root.asked();
+    assert!(asked.iter().any(|line| line == "stop tracer-agent.socket tracer-agent.service"), "{asked:?}");
+    assert_eq!(root.read(&format!("{CONFIG}.rpmsave")), "# mine\n");
+    let left: Vec<_> = root.files().into_keys().filter(|path| path.contains("tracer-agent")).collect();
+    assert_eq!(left, ["etc/tracer-agent", "etc/tracer-agent/agent.toml.rpmsave"]);
+}
+
+#[test]
+fn a_package_knows_what_it_has() {
+    let dir = directory();
+    let package = rpm::make(&release("1.0.0"), dir.path()).unwrap();
+    let ask = |option: &str| output(Command::new("rpm").args(["-qp", option]).arg(&package));
+    assert_eq!(ask("--configfiles"), format!("{CONFIG}\n"));
+    assert_eq!(ask("--licensefiles").lines().count(), 2);
+    assert!(ask("--docfiles").contains("/usr/share/man/man1/tracer-agent-record.1.gz"));
+    let files = ask("--list");
+    for path in [
+        "/usr/bin/tracer-agent",
+        "/usr/lib/systemd/system/tracer-agent.service",
+        "/usr/lib/systemd/system/tracer-agent.socket",
+        "/usr/lib/sysusers.d/tracer-agent.conf",
+        "/usr/lib/tmpfiles.d/tracer-agent.conf",
+        "/usr/share/bash-completion/completions/tracer-agent",
+        "/usr/share/zsh/site-functions/_tracer-agent",
+        "/usr/share/fish/vendor_completions.d/tracer-agent.fish",
+    ] {
+        assert!(files.lines().any(|line| line == path), "{path}: {files}");
+    }
+    let needs = ask("--requires");
+    assert!(!needs.contains("lib"), "it needs no library: {needs}");
+}
+
+#[test]
+fn the_same_package_can_be_made_again() {
+    let [one, other] = [(), ()].map(|()| {
+        let dir = directory();
+        fs::read(rpm::make(&release("1.0.0"), dir.path()).unwrap()).unwrap()
+    });
+    assert!(one == other);
+}
