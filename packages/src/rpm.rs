@@ -46,8 +46,8 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
         ("_rpmdir", top.display().to_string()),
         ("_rpmfilename", "made.rpm".to_owned()),
         ("product_version", version.clone()),
-        ("staging", staging.display().to_string()),
-        ("files", files.display().to_string()),
+        ("product_tree", staging.display().to_string()),
+        ("product_files", files.display().to_string()),
         // Since RPM 4.14, as the readers of this format.
         ("_binary_payload", "w19.zstdio".to_owned()),
         // What would differ from one build to the next.

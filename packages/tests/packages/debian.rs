@@ -48,7 +48,8 @@ fn a_package_comes_changes_and_goes() {
     let old = deb::make(&release("1.0.0-rc.1"), dir.path()).unwrap();
     let new = deb::make(&release("1.0.0"), dir.path()).unwrap();
     let root = Root::new();
-    let [old, new, changed] = [old, new.clone(), with_other_config(&new, dir.path())].map(|of| bring(&root, &of));
+    let [old, new, changed] =
+        [old, new.clone(), with_other_config(&new, dir.path())].map(|of| bring(&root, &of));
     let before = root.files();
 
     install(&root, &old);

@@ -22,10 +22,10 @@ fn with(root: &Root, option: &str, package: &Path) -> String {
 #[test]
 fn a_package_comes_changes_and_goes() {
     let dir = directory();
-    let [old, new] =
-        ["1.0.0-rc.1", "1.0.0"].map(|version| rpm::make(&release(version), dir.path()).unwrap());
+    let [old, new] = ["1.0.0-rc.1", "1.0.0"].map(|version| rpm::make(&release(version), dir.path()).unwrap());
     let root = Root::new().with_systemd(true);
-    let version = || output(&mut rpm(&root, &["-q", "--queryformat", "%{VERSION}-%{RELEASE}", "tracer-agent"]));
+    let version =
+        || output(&mut rpm(&root, &["-q", "--queryformat", "%{VERSION}-%{RELEASE}", "tracer-agent"]));
 
     with(&root, "--install", &old);
     assert_eq!(version(), "1.0.0~rc.1-1");
@@ -34,7 +34,10 @@ fn a_package_comes_changes_and_goes() {
     assert!(root.run(&["getent", "group", "tracing"]).starts_with("tracing:"));
     assert_eq!(root.mode("/var/lib/tracer-agent"), 0o700);
     let asked = root.asked();
-    assert!(!asked.iter().any(|line| line.split(' ').any(|word| word == "start" || word == "enable")), "{asked:?}");
+    assert!(
+        !asked.iter().any(|line| line.split(' ').any(|word| word == "start" || word == "enable")),
+        "{asked:?}"
+    );
 
     fs::write(root.join(CONFIG), "# mine\n").unwrap();
     with(&root, "--upgrade", &new);
