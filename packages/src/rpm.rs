@@ -21,6 +21,10 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
     let scratch = tempfile::tempdir_in(dir).map_err(Error::file("make a directory in", dir))?;
     let top = scratch.path();
     let mut entries = layout::entries(release, Family::Rpm)?;
+    // Those of a package alone, which go with it.
+    for dir in ["usr/share/doc", "usr/share/licenses"] {
+        entries.push(Entry::dir(&format!("{dir}/{NAME}"), 0o755));
+    }
     for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let path = format!("usr/share/licenses/{NAME}/{license}");
         entries.push(Entry::copy(path, source(license)).role(Role::License));

@@ -67,7 +67,10 @@ fn a_package_comes_changes_and_goes() {
     assert!(units.iter().all(|link| !root.has(link)), "a package does not enable what records");
 
     // What an administrator does, and what the daemon leaves.
-    root.run(&["deb-systemd-helper", "enable", "tracer-agent.socket"]);
+    // `systemctl enable tracer-agent.socket`
+    let wants = root.join(units[1]);
+    fs::create_dir_all(wants.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/lib/systemd/system/tracer-agent.socket", wants).unwrap();
     fs::write(root.join(CONFIG), "# mine\n").unwrap();
     fs::write(root.join("/etc/tracer-agent/conf.d/web.toml"), "# mine, too\n").unwrap();
     fs::write(root.join("/var/lib/tracer-agent/note"), "").unwrap();
