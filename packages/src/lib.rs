@@ -17,7 +17,10 @@ pub mod image;
 pub mod layout;
 pub mod rpm;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 pub use error::Error;
 
@@ -53,6 +56,17 @@ impl Release {
     fn ordered_version(&self) -> String {
         self.version.replacen('-', "~", 1)
     }
+}
+
+/// Puts the manifest for Kubernetes into a directory; its path.
+///
+/// # Errors
+/// It cannot be read or written.
+pub fn manifest(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
+    let from = source("agent/packaging/kubernetes/daemonset.yaml");
+    let path = dir.join(format!("{NAME}-{}-kubernetes.yaml", release.version));
+    fs::copy(&from, &path).map_err(Error::file("copy", &from))?;
+    Ok(path)
 }
 
 /// The machine that binaries are for, as one of the naming schemes has it.

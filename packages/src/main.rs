@@ -35,5 +35,6 @@ fn make(release: &Release, dir: &Path) -> Result<(), Error> {
         eprintln!("the image has no certificates: {} is not there (ca-certificates)", certificates.display());
     }
     println!("{}", image::make(release, there.then_some(certificates), dir)?.archive.display());
+    println!("{}", packages::manifest(release, dir)?.display());
     Ok(())
 }
