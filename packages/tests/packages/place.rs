@@ -6,9 +6,10 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
+    sync::Mutex,
 };
 
-use packages::Release;
+use packages::{Error, Release};
 use tempfile::TempDir;
 
 /// When everything was made.
@@ -24,6 +25,25 @@ pub(crate) fn release(version: &str) -> Release {
     let binary = std::env::var_os("TRACER_AGENT_BIN").map_or_else(built, PathBuf::from);
     assert!(binary.is_file(), "no {}: cargo xtask test builds it", binary.display());
     Release { binary, version: version.to_owned(), time: TIME }
+}
+
+/// The same of a file that is packed in no time, where it does not matter what the program is.
+pub(crate) fn small_release() -> Release {
+    Release { binary: Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"), ..release("1.0.0") }
+}
+
+/// What makes a package in a directory.
+type Make = fn(&Release, &Path) -> Result<PathBuf, Error>;
+
+/// A package of a version. Packing the program takes seconds, so each is made once.
+pub(crate) fn package(version: &str, make: Make, kind: &str) -> PathBuf {
+    static MADE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap();
+    let of_version = made.entry(format!("{kind} {version}")).or_insert_with(|| {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        make(&release(version), dir).unwrap_or_else(|error| panic!("{error}"))
+    });
+    of_version.clone()
 }
 
 /// A directory for what is made, which another user of this machine can read.

@@ -1,12 +1,16 @@
 //! Installing, upgrading and erasing the package with rpm.
 
-use std::{fs, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use packages::rpm;
 
-use crate::place::{Root, assert_hands_over, directory, output, release};
+use crate::place::{Root, assert_hands_over, directory, output, package, small_release};
 
 const CONFIG: &str = "/etc/tracer-agent/agent.toml";
+
+fn made(version: &str) -> PathBuf {
+    package(version, rpm::make, "rpm")
+}
 
 /// rpm for a system.
 fn rpm(root: &Root, args: &[&str]) -> Command {
@@ -22,8 +26,7 @@ fn change(root: &Root, options: &[&str], package: &str) -> String {
 
 #[test]
 fn a_package_comes_changes_and_goes() {
-    let dir = directory();
-    let [old, new] = ["1.0.0-rc.1", "1.0.0"].map(|version| rpm::make(&release(version), dir.path()).unwrap());
+    let [old, new] = ["1.0.0-rc.1", "1.0.0"].map(made);
     let root = Root::new().with_systemd(true);
     let version =
         || output(&mut rpm(&root, &["-q", "--queryformat", "%{VERSION}-%{RELEASE}", "tracer-agent"]));
@@ -64,8 +67,7 @@ fn a_package_comes_changes_and_goes() {
 
 #[test]
 fn a_package_knows_what_it_has() {
-    let dir = directory();
-    let package = rpm::make(&release("1.0.0"), dir.path()).unwrap();
+    let package = made("1.0.0");
     let ask = |option: &str| output(Command::new("rpm").args(["-qp", option]).arg(&package));
     assert_eq!(ask("--configfiles"), format!("{CONFIG}\n"));
     assert_eq!(ask("--licensefiles").lines().count(), 2);
@@ -91,7 +93,7 @@ fn a_package_knows_what_it_has() {
 fn the_same_package_can_be_made_again() {
     let [one, other] = [(), ()].map(|()| {
         let dir = directory();
-        fs::read(rpm::make(&release("1.0.0"), dir.path()).unwrap()).unwrap()
+        fs::read(rpm::make(&small_release(), dir.path()).unwrap()).unwrap()
     });
     assert!(one == other);
 }

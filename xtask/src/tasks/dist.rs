@@ -49,12 +49,11 @@ fn dist(args: &[String]) -> Result {
 /// Makes the packages of a binary. What does it links the whole program, for the manuals, in the profile that tests
 /// build in anyway.
 fn packages(binary: &Path, dir: &Path) -> Result {
-    let time = match env::var("SOURCE_DATE_EPOCH") {
-        Ok(time) => time,
-        Err(_) => {
-            let mut git = Command::new("git");
-            process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(workspace::root()))?
-        }
+    let time = if let Ok(time) = env::var("SOURCE_DATE_EPOCH") {
+        time
+    } else {
+        let mut git = Command::new("git");
+        process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(workspace::root()))?
     };
     let mut cargo = process::cargo(["run", "--quiet", "--locked", "--package", "packages", "--"]);
     process::run(cargo.arg(binary).arg(dir).env("SOURCE_DATE_EPOCH", time.trim()))
@@ -93,7 +92,7 @@ mod tests {
 
     #[test]
     fn this_test_is_linked_dynamically() {
-        let own = std::env::current_exe().expect("a path");
+        let own = env::current_exe().expect("a path");
         assert!(interpreter(&fs::read(own).expect("readable")).expect("an ELF file"));
     }
 

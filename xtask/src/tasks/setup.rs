@@ -429,7 +429,8 @@ fn mirror() -> Result<String> {
         update_lists()?;
         listing = known()?;
     }
-    let first = listing.lines().next().ok_or("this machine has no packages of Debian to take a mirror from")?;
+    let first =
+        listing.lines().next().ok_or("this machine has no packages of Debian to take a mirror from")?;
     Ok(first.to_owned())
 }
 
