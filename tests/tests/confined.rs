@@ -1,5 +1,5 @@
-//! The session daemon with the rights that systemd's unit and the manifest for Kubernetes leave to it, and no more:
-//! util-linux' setpriv and libseccomp enforce them.
+//! The session daemon with the rights that systemd's unit and the manifest for Kubernetes leave to it, and no
+//! more: util-linux' setpriv and libseccomp enforce them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeSet, fs, path::Path};
@@ -25,8 +25,8 @@ rules.load()
 os.execvp(sys.argv[2], sys.argv[2:])
 ";
 
-/// What is mounted as for a unit with `ProtectKernelTunables`, and a container with tracefs: nothing of /sys can be
-/// written. The shell then becomes its arguments.
+/// What is mounted as for a unit with `ProtectKernelTunables`, and a container with tracefs: nothing of /sys can
+/// be written. The shell then becomes its arguments.
 const MOUNTS: &str = "
 set -e
 mount --bind /sys /sys

@@ -46,8 +46,8 @@ fn dist(args: &[String]) -> Result {
     Ok(())
 }
 
-/// Makes the packages of a binary. What does it links the whole program, for the manuals, in the profile that tests
-/// build in anyway.
+/// Makes the packages of a binary. What does it links the whole program, for the manuals, in the profile that
+/// tests build in anyway.
 fn packages(binary: &Path, dir: &Path) -> Result {
     let time = if let Ok(time) = env::var("SOURCE_DATE_EPOCH") {
         time
