@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
-    sync::Mutex,
+    sync::{Mutex, OnceLock},
 };
 
 use packages::{Error, Release};
@@ -24,7 +24,18 @@ pub(crate) fn release(version: &str) -> Release {
     let built = || target_dir().join("x86_64-unknown-linux-musl/release/tracer-agent");
     let binary = std::env::var_os("TRACER_AGENT_BIN").map_or_else(built, PathBuf::from);
     assert!(binary.is_file(), "no {}: cargo xtask test builds it", binary.display());
-    Release { binary, version: version.to_owned(), time: TIME }
+    Release { binary: stripped(&binary), version: version.to_owned(), time: TIME }
+}
+
+/// The program without its symbols, as `cargo xtask dist` has it.
+fn stripped(binary: &Path) -> PathBuf {
+    static STRIPPED: OnceLock<PathBuf> = OnceLock::new();
+    let stripped = STRIPPED.get_or_init(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tracer-agent");
+        output(Command::new("strip").arg("-o").args([path.as_path(), binary]));
+        path
+    });
+    stripped.clone()
 }
 
 /// The same of a file that is packed in no time, where it does not matter what the program is.
