@@ -45,6 +45,8 @@ pub struct Daemon {
     umask: u32,
     /// What its environment has besides: `NAME=VALUE`.
     environment: Vec<String>,
+    /// A program that starts it, and that program's arguments.
+    starter: Vec<String>,
     /// What keeps descriptors for it.
     supervisor: Option<Supervisor>,
     process: Option<Running>,
@@ -61,8 +63,17 @@ impl Daemon {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let environment = Vec::new();
-        let mut daemon = Self { dir, options, umask, environment, supervisor: None, process: None };
+        let (environment, starter) = (Vec::new(), Vec::new());
+        let mut daemon = Self { dir, options, umask, environment, starter, supervisor: None, process: None };
+        daemon.start_again();
+        daemon
+    }
+
+    /// The same by way of a program that becomes it.
+    pub fn start_through(starter: &[String]) -> Self {
+        let mut daemon = Self::start();
+        daemon.end().expect(0);
+        daemon.starter = starter.to_vec();
         daemon.start_again();
         daemon
     }
@@ -130,6 +141,7 @@ impl Daemon {
         command
             .arg(format!("{:o}", self.umask))
             .args(&self.environment)
+            .args(&self.starter)
             .arg(daemon.get_program())
             .args(daemon.get_args());
         command.args(&self.options);

@@ -1,19 +1,21 @@
 //! `cargo xtask dist`
 
+use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use super::setup::{Purpose, setup};
 use super::{Task, docs, no_arguments};
-use crate::workspace::{STATIC_TARGET, target_dir};
+use crate::workspace::{self, STATIC_TARGET, target_dir};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "dist",
     args: "",
-    about: "Makes the static binary for release, with its sha256, man pages and completions, in target/artifacts\n\
-            It needs no library and no file of the machine that it is copied to.",
+    about: "Makes the static binary for release, packages of it for Debian, RPM and containers, in target/artifacts\n\
+            Also its sha256, man pages, completions and the manifest for Kubernetes. The binary needs no library and no file of\n\
+            the machine that it is copied to. SOURCE_DATE_EPOCH is the time in the packages (default: that of the commit).",
     run: dist,
 };
 
@@ -39,8 +41,22 @@ fn dist(args: &[String]) -> Result {
     let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;
     fs::write(dir.join(format!("{name}.sha256")), &sum)?;
     docs::manuals(&dir)?;
+    packages(&binary, &dir)?;
     println!("{}: {} bytes\n{}", binary.display(), fs::metadata(&binary)?.len(), sum.trim_end());
     Ok(())
+}
+
+/// Makes the packages of a binary. What does it links the whole program, for the manuals, in the profile that
+/// tests build in anyway.
+fn packages(binary: &Path, dir: &Path) -> Result {
+    let time = if let Ok(time) = env::var("SOURCE_DATE_EPOCH") {
+        time
+    } else {
+        let mut git = Command::new("git");
+        process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(workspace::root()))?
+    };
+    let mut cargo = process::cargo(["run", "--quiet", "--locked", "--package", "packages", "--"]);
+    process::run(cargo.arg(binary).arg(dir).env("SOURCE_DATE_EPOCH", time.trim()))
 }
 
 fn check_static(binary: &Path) -> Result {
@@ -76,7 +92,7 @@ mod tests {
 
     #[test]
     fn this_test_is_linked_dynamically() {
-        let own = std::env::current_exe().expect("a path");
+        let own = env::current_exe().expect("a path");
         assert!(interpreter(&fs::read(own).expect("readable")).expect("an ELF file"));
     }
 

@@ -18,9 +18,10 @@ pub(super) const TASK: Task = Task {
     args: "[--for run|test|bench|dist]",
     about: "Installs what building and testing need and is not there yet (default: test)\n\
             run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
-            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), the musl target, and the kernels of the VM tests\n\
+            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), the musl target, the kernels of the VM tests, and a root\n\
+                   file system of Debian 12\n\
             bench: run, and what recording, reading, exporting and analysing are compared with\n\
-            dist:  run, and the musl target",
+            dist:  run, the musl target, and rpmbuild",
     run: |args| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let purpose = match args.as_slice() {
@@ -55,8 +56,11 @@ pub(super) enum Purpose {
 /// The C compiler's driver for static binaries.
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
+/// Makes packages for distributions with RPM, and installs them.
+const RPMBUILD: (&str, &str) = ("/usr/bin/rpmbuild", "rpm");
+
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 28] = [
+const TEST_PROGRAMS: [(&str, &str); 35] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -101,6 +105,15 @@ const TEST_PROGRAMS: [(&str, &str); 28] = [
     ("/usr/bin/groff", "groff-base"),
     ("/usr/bin/zsh", "zsh"),
     ("/usr/bin/fish", "fish"),
+    // Packages: making them, systems to install them in, and what knows their rules.
+    RPMBUILD,
+    ("/usr/sbin/debootstrap", "debootstrap"),
+    ("/usr/bin/lintian", "lintian"),
+    ("/usr/bin/systemd-analyze", "systemd"),
+    ("/usr/bin/skopeo", "skopeo"),
+    ("/usr/bin/umoci", "umoci"),
+    // Confines a process as systemd and container engines do.
+    ("/usr/share/doc/python3-seccomp/copyright", "python3-seccomp"),
 ];
 
 /// The same of a benchmark.
@@ -127,6 +140,12 @@ const DUCKDB: &str = "duckdb==2.0.1";
 /// A server that answers as S3 does.
 const MOTO: &str = "moto[server]==5.2.5";
 
+/// The schemas of Kubernetes' objects, and what checks manifests by them.
+const KUBERNETES: &str = "kubernetes-validate==1.37.0";
+
+/// The release of Debian that packages are installed in.
+const DEBIAN_RELEASE: &str = "bookworm";
+
 /// Speedscope as npm has it, for the schema of its files.
 const SPEEDSCOPE: &str = "speedscope@1.25.0";
 
@@ -143,7 +162,9 @@ pub(super) fn setup(purpose: Purpose) -> Result {
                 .and_then(|()| fetch_perfetto())
                 .and_then(|()| fetch_duckdb())
                 .and_then(|()| fetch_moto())
-                .and_then(|()| fetch_schema()),
+                .and_then(|()| fetch_schema())
+                .and_then(|()| fetch_kubernetes_schemas())
+                .and_then(|()| fetch_debian()),
             Purpose::Bench => fetch_analyses(),
             Purpose::Run | Purpose::Dist => Ok(()),
         };
@@ -189,7 +210,7 @@ fn missing_packages(purpose: Purpose) -> Result<Vec<String>> {
         Purpose::Run => &[],
         Purpose::Test => &TEST_PROGRAMS,
         Purpose::Bench => &BENCH_PROGRAMS,
-        Purpose::Dist => &[MUSL],
+        Purpose::Dist => &[MUSL, RPMBUILD],
     };
     let missing = programs.iter().filter(|(path, _)| !Path::new(path).exists());
     packages.extend(missing.map(|(_, package)| (*package).to_owned()));
@@ -373,6 +394,54 @@ fn fetch_duckdb() -> Result {
 fn fetch_moto() -> Result {
     let dir = target_dir().join("moto");
     if dir.join("moto/server.py").is_file() { Ok(()) } else { install_from_pypi(&dir, &[MOTO]) }
+}
+
+/// The schemas of Kubernetes, in `target/kubernetes`.
+fn fetch_kubernetes_schemas() -> Result {
+    let dir = target_dir().join("kubernetes");
+    if dir.join("kubernetes_validate/__init__.py").is_file() {
+        return Ok(());
+    }
+    install_from_pypi(&dir, &[KUBERNETES])
+}
+
+/// A root file system of Debian with the essential packages alone, as `target/packages/debian.tar`: packages
+/// are installed in copies of it.
+fn fetch_debian() -> Result {
+    let dir = target_dir().join("packages");
+    let archive = dir.join("debian.tar");
+    if archive.is_file() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&dir)?;
+    let as_root = |program: &str| process::as_root(program).ok_or("a root file system takes root, or sudo");
+    let root = dir.join("debian");
+    process::run(as_root("rm")?.arg("-rf").arg(&root))?;
+    let mut bootstrap = as_root("debootstrap")?;
+    bootstrap.args(["--variant=minbase", DEBIAN_RELEASE]).arg(&root).arg(mirror()?);
+    process::run(&mut bootstrap)?;
+    let unfinished = dir.join("debian.tar.new");
+    let mut tar = as_root("tar")?;
+    tar.args(["--numeric-owner", "--exclude=./var/cache/apt/*", "--exclude=./var/lib/apt/lists/*", "-C"]);
+    process::run(tar.arg(&root).arg("-cf").arg(&unfinished).arg("."))?;
+    process::run(as_root("rm")?.arg("-rf").arg(&root))?;
+    // Whole or not at all.
+    Ok(std::fs::rename(unfinished, archive)?)
+}
+
+/// Where the machine has Debian from.
+fn mirror() -> Result<String> {
+    let wanted = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"];
+    let label = "Label: Debian";
+    let known = || process::output(Command::new("apt-get").args(wanted).arg(label));
+    let mut listing = known()?;
+    if listing.is_empty() {
+        update_lists()?;
+        listing = known()?;
+    }
+    let first =
+        listing.lines().next().ok_or("this machine has no packages of Debian to take a mirror from")?;
+    Ok(first.to_owned())
 }
 
 /// Installs packages into a directory of their own, for Debian's interpreter, whose babeltrace module LTTng's

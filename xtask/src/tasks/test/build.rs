@@ -63,7 +63,7 @@ pub(super) fn build(suites: &[&str]) -> Result<Built> {
         built.programs = test_programs(suites)?;
         built.list = Some(write_list(&built.programs)?);
     }
-    if suites.iter().any(|suite| matches!(*suite, "live" | "vm")) {
+    if suites.iter().any(|suite| matches!(*suite, "files" | "live" | "vm")) {
         built.statics = Some(static_programs()?);
     }
     if suites.contains(&"live") {
