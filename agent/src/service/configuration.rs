@@ -6,16 +6,18 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::inotify::{self, CreateFlags, WatchFlags},
+    io::Errno,
 };
 
 use super::{
     config::{Config, ConfigError, ReadFiles},
-    registry::{Registry, log},
+    registry::{Applied, Registry, log},
 };
 use crate::{
     capture::Notice,
@@ -25,8 +27,12 @@ use crate::{
 
 /// How long nothing may happen to the files before they are read: some are written in several steps.
 const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// After how long sessions that could not be begun are tried again.
-const RETRY: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+/// How long is waited for that at most: something may be written all the time.
+const QUIET_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether the daemon ends.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// After how long what could not be done is tried again.
+const RETRY: Duration = Duration::from_secs(30);
 /// Bytes of what has happened to files, as the kernel tells it at a time.
 const EVENTS_SIZE: usize = 4096;
 
@@ -40,13 +46,15 @@ pub(super) struct Configuration {
     state: Mutex<State>,
     /// Told when it is to be read again.
     wanted: Notice,
+    watch: Watch,
 }
 
 #[derive(Debug)]
 struct State {
     config: Arc<Config>,
-    dirs: Vec<PathBuf>,
     told: ConfigurationState,
+    /// What of the configuration in force could not be done, and why.
+    failures: Vec<String>,
 }
 
 impl Configuration {
@@ -55,8 +63,12 @@ impl Configuration {
     /// # Errors
     /// It cannot be read, or has mistakes.
     pub(super) fn read(path: &Path, state: &Path, cpus: u64) -> Result<Self, ConfigError> {
-        let (config, files) = Config::read(path)?;
-        let wanted = Notice::new().map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let of_path = |source| ConfigError::Read { path: path.to_owned(), source };
+        let wanted = Notice::new().map_err(of_path)?;
+        let watch = Watch::new().map_err(of_path)?;
+        // Before it is read, so that no later change is missed.
+        watch.add(path);
+        let config = Config::read(path)?.0;
         let told = ConfigurationState {
             path: path.to_owned(),
             read_at: utc::seconds_now(),
@@ -64,13 +76,14 @@ impl Configuration {
             refused: 0,
             last: Reload::default(),
         };
-        let state_now = State { config: Arc::new(config), dirs: files.dirs().to_vec(), told };
+        let state_now = State { config: Arc::new(config), told, failures: Vec::new() };
         Ok(Self {
             path: path.to_owned(),
             sessions: state.join("sessions"),
             cpus,
             state: Mutex::new(state_now),
             wanted,
+            watch,
         })
     }
 
@@ -84,6 +97,11 @@ impl Configuration {
         self.state().told.clone()
     }
 
+    /// What of it could not be done, and why. It is tried again.
+    pub(super) fn failures(&self) -> Vec<String> {
+        self.state().failures.clone()
+    }
+
     /// Has it read again soon.
     pub(super) fn reload_soon(&self) {
         self.wanted.tell();
@@ -95,121 +113,133 @@ impl Configuration {
 
     /// Does what it says now.
     pub(super) fn apply(&self, registry: &Registry) {
+        self.apply_and(registry, |_| {});
+    }
+
+    /// The same, and notes something together with what has come of it.
+    fn apply_and(&self, registry: &Registry, note: impl FnOnce(&mut ConfigurationState)) {
         let config = self.config();
-        let applied = registry.configure(&config, &self.sessions, self.cpus);
-        for text in applied.changes.iter().chain(&applied.failures) {
+        let Applied { changes, failures } = registry.configure(&config, &self.sessions, self.cpus);
+        let mut state = self.state();
+        // What fails again for the same reason was told before.
+        let new = failures.iter().filter(|failure| !state.failures.contains(failure));
+        for text in changes.iter().chain(new) {
             log(&format!("configuration: {text}"));
         }
-        let mut state = self.state();
-        state.told.last =
-            Reload { mistakes: Vec::new(), changes: applied.changes, failures: applied.failures };
+        state.failures.clone_from(&failures);
+        state.told.last = Reload { mistakes: Vec::new(), changes, failures };
+        note(&mut state.told);
+    }
+
+    /// Tries again what could not be done. What the last reading has led to stays told.
+    fn retry(&self, registry: &Registry) {
+        let before = self.told().last;
+        self.apply_and(registry, |told| {
+            let now = &mut told.last;
+            now.mistakes = before.mistakes;
+            now.changes.splice(0..0, before.changes);
+        });
     }
 
     /// Reads it again, and does what it says, if there is no mistake in it.
     fn reload(&self, registry: &Registry) {
-        let read = Config::read(&self.path);
-        let (config, files): (Config, ReadFiles) = match read {
-            Ok(read) => read,
+        self.watch.add(&self.path);
+        match Config::read(&self.path) {
+            Ok((config, _)) => {
+                let read_at = utc::seconds_now();
+                self.state().config = Arc::new(config);
+                self.apply_and(registry, |told| {
+                    told.read_at = read_at;
+                    told.reloads += 1;
+                });
+            }
             Err(error) => {
                 log(&format!("the configuration is refused, and the one before stays in force:\n{error}"));
                 let mut state = self.state();
                 state.told.refused += 1;
                 let mistakes = error.to_string().lines().map(str::to_owned).collect();
-                state.told.last = Reload { mistakes, ..Reload::default() };
-                return;
+                let failures = state.failures.clone();
+                state.told.last = Reload { mistakes, changes: Vec::new(), failures };
             }
-        };
-        let mut state = self.state();
-        files.dirs().clone_into(&mut state.dirs);
-        state.told.read_at = utc::seconds_now();
-        state.told.reloads += 1;
-        state.config = Arc::new(config);
-        drop(state);
-        self.apply(registry);
+        }
     }
 
-    /// Watches the files, and does what they say, in a thread of its own as long as the registry is there.
+    /// Follows its files, and does what they say, in a thread of its own as long as the registry is there.
     ///
     /// # Errors
-    /// There is no thread, or nothing can be watched.
+    /// There is no thread.
     pub(super) fn follow(self: &Arc<Self>, registry: &Arc<Registry>) -> io::Result<()> {
         let (this, registry) = (Arc::clone(self), Arc::downgrade(registry));
-        let mut watch = Watch::new(&self.state().dirs)?;
         let follow = move || {
+            let mut retry_at = Instant::now() + RETRY;
             loop {
-                let Some(of) = registry.upgrade() else { return };
-                let is_missing = !of.missing(&this.config()).is_empty();
-                drop(of);
-                let told = this.wait(&watch, is_missing);
-                let Some(of) = registry.upgrade() else { return };
-                match told {
-                    Some(true) => this.reload(&of),
-                    Some(false) => this.apply(&of),
-                    None => continue,
+                let is_changed = this.is_changed();
+                let Some(registry) = registry.upgrade() else { return };
+                if is_changed {
+                    this.reload(&registry);
+                } else if Instant::now() < retry_at {
+                    continue;
+                } else if !this.failures().is_empty() {
+                    this.retry(&registry);
                 }
-                drop(of);
-                match Watch::new(&this.state().dirs) {
-                    Ok(new) => watch = new,
-                    Err(error) => {
-                        log(&format!("changes of the configuration are not seen: {error}; send SIGHUP"))
-                    }
-                }
+                retry_at = Instant::now() + RETRY;
             }
         };
         std::thread::Builder::new().name("configuration".into()).spawn(follow).map(drop)
     }
 
-    /// Waits until it is to be read again (`true`), or done again (`false`).
-    fn wait(&self, watch: &Watch, is_missing: bool) -> Option<bool> {
-        /// How often it is asked whether the daemon ends.
-        const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-        let mut left = RETRY.tv_sec;
-        loop {
-            let (asked, changed) = self.happens(watch, &LOOK);
-            if asked {
-                self.wanted.clear();
-                watch.forget();
-                return Some(true);
-            }
-            if changed {
-                // Until nothing has happened for a moment.
-                while self.happens(watch, &QUIET).1 {}
-                return Some(true);
-            }
-            left -= LOOK.tv_sec;
-            if left <= 0 {
-                return is_missing.then_some(false);
-            }
+    /// Waits a moment; whether it is to be read again.
+    fn is_changed(&self) -> bool {
+        let (is_asked, is_changed) = self.happens(&LOOK);
+        if is_asked {
+            self.wanted.clear();
+            // What has changed before is read now.
+            self.watch.forget();
+        } else if is_changed {
+            let until = Instant::now() + QUIET_MAX;
+            while self.happens(&QUIET).1 && Instant::now() < until {}
         }
+        is_asked || is_changed
     }
 
     /// Whether it is to be read again, and whether something has happened to its files.
-    fn happens(&self, watch: &Watch, within: &Timespec) -> (bool, bool) {
-        let mut fds = [PollFd::new(&self.wanted, PollFlags::IN), PollFd::new(&watch.0, PollFlags::IN)];
+    fn happens(&self, within: &Timespec) -> (bool, bool) {
+        let mut fds = [PollFd::new(&self.wanted, PollFlags::IN), PollFd::new(&self.watch.0, PollFlags::IN)];
         // After a signal it is as if nothing had come.
         let _ = poll(&mut fds, Some(within));
         let came = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
-        (came(&fds[0]), came(&fds[1]) && watch.forget())
+        let [asked, changed] = [came(&fds[0]), came(&fds[1])];
+        (asked, changed && self.watch.forget())
     }
 }
 
-/// What happens in directories.
+/// What happens in the directories of the files.
 #[derive(Debug)]
 struct Watch(OwnedFd);
 
 impl Watch {
-    fn new(dirs: &[PathBuf]) -> io::Result<Self> {
-        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    fn new() -> io::Result<Self> {
+        Ok(Self(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?))
+    }
+
+    /// Watches the directories that there are now. What it watches already, it watches on, and the kernel
+    /// leaves out those that go.
+    fn add(&self, path: &Path) {
         let what = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
             | WatchFlags::DELETE
             | WatchFlags::CREATE
+            | WatchFlags::ATTRIB
             | WatchFlags::ONLYDIR;
-        for dir in dirs {
-            inotify::add_watch(fd.as_fd(), dir, what)?;
+        for dir in ReadFiles::dirs(path) {
+            match inotify::add_watch(self.0.as_fd(), &dir, what) {
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(error) => {
+                    log(&format!("changes in {} are not seen: {error}; send SIGHUP after one", dir.display()))
+                }
+            }
         }
-        Ok(Self(fd))
     }
 
     /// Takes what has happened; whether there was something. Editors write files of their own beside the

@@ -146,9 +146,7 @@ impl Monitor {
         }
         if let Some(configuration) = &self.configuration {
             let config = configuration.config();
-            for name in self.registry.missing(&config) {
-                reasons.push(format!("the session {name} could not be begun; the daemon's log says why"));
-            }
+            reasons.extend(configuration.failures());
             let active: Vec<String> =
                 self.registry.list(Some(0)).into_iter().filter(|of| of.active).map(|of| of.name).collect();
             for name in self.registry.configured().iter().filter(|name| !active.contains(name)) {

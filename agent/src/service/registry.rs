@@ -19,6 +19,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::config::Applied;
 pub(super) use self::handover::{HandedChunks, Taken};
 use self::maps::Maps;
 pub(super) use self::maps::{Budget, MapsAsked};

@@ -46,8 +46,6 @@ fn told(mistakes: &[Mistake]) -> String {
 #[derive(Clone, Debug)]
 pub struct ReadFiles {
     sources: Sources,
-    /// The directories that they are in.
-    dirs: Vec<PathBuf>,
 }
 
 impl ReadFiles {
@@ -61,11 +59,10 @@ impl ReadFiles {
             move |source| ConfigError::Read { path, source }
         };
         let name = path.file_name().ok_or_else(|| of(path)(io::ErrorKind::IsADirectory.into()))?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let dir = open_dir(parent).map_err(of(parent))?;
-        let mut files = Self { sources: Sources::default(), dirs: vec![parent.to_owned()] };
+        let [parent, more_path] = Self::dirs(path);
+        let dir = open_dir(&parent).map_err(of(&parent))?;
+        let mut files = Self { sources: Sources::default() };
         files.add(&dir, name.as_ref(), path.to_owned()).map_err(of(path))?;
-        let more_path = parent.join(MORE);
         let more = match open_dir(&more_path) {
             Ok(more) => more,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
@@ -83,7 +80,6 @@ impl ReadFiles {
             let path = more_path.join(&name);
             files.add(&more, name.as_ref(), path.clone()).map_err(of(&path))?;
         }
-        files.dirs.push(more_path);
         Ok(files)
     }
 
@@ -96,9 +92,11 @@ impl ReadFiles {
         self.sources.iter().count()
     }
 
-    /// The directories that they are in.
-    pub fn dirs(&self) -> &[PathBuf] {
-        &self.dirs
+    /// The directories that the files of a configuration are in, whose first one is this: its own, and that of
+    /// more files, which need not be there.
+    pub fn dirs(path: &Path) -> [PathBuf; 2] {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        [parent.to_owned(), parent.join(MORE)]
     }
 
     fn add(&mut self, dir: &Directory, name: &Path, path: PathBuf) -> io::Result<()> {

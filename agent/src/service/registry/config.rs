@@ -136,12 +136,4 @@ impl Registry {
         }
         started
     }
-
-    /// What is asked of each configured session, and not done, to be done again: those that are wanted and
-    /// not there.
-    pub(in crate::service) fn missing<'c>(&self, config: &'c Config) -> Vec<&'c str> {
-        let there = self.configured();
-        let wanted = config.sessions.iter().filter(|(_, session)| session.enabled);
-        wanted.map(|(name, _)| name.as_str()).filter(|name| !there.iter().any(|one| one == name)).collect()
-    }
 }
