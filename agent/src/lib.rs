@@ -114,4 +114,3 @@ pub mod spec;
 pub mod store;
 #[cfg(feature = "record")]
 pub mod tracecmd;
-#[cfg(feature = "record")]

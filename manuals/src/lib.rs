@@ -6,10 +6,11 @@
 //! ```text
 //! OUTDIR/man/tracer-agent.1, tracer-agent-record.1 ..., tracer-agent.toml.5
 //!        completions/tracer-agent.bash, _tracer-agent (zsh), tracer-agent.fish
-//!        reference/configuration.md, agent.schema.json: parts of the documents in docs
+//!        reference/configuration.md, metrics.md, agent.schema.json: parts of the documents in docs
 //! ```
 
 mod configuration;
+mod metrics;
 mod page;
 
 use std::fs;
@@ -48,6 +49,7 @@ pub fn write(dir: &Path) -> io::Result<()> {
     }
     fs::write(pages.join(format!("{PROGRAM}.toml.5")), configuration::page())?;
     fs::write(reference.join("configuration.md"), configuration::tables())?;
+    fs::write(reference.join("metrics.md"), metrics::table())?;
     let schema = serde_json::to_string_pretty(&schema())?;
     fs::write(reference.join("agent.schema.json"), schema + "\n")?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

@@ -147,3 +147,16 @@ fn completions_are_what_their_shells_understand() {
     assert_eq!(complete("tracer-agent rec", 1), ["record", "recover"]);
     assert_eq!(complete("tracer-agent report --first", 2), ["--first-event"]);
 }
+
+#[test]
+fn the_table_of_metrics_is_in_the_documents() {
+    let dir = tempfile::tempdir().unwrap();
+    manuals::write(dir.path()).unwrap();
+    let table = fs::read_to_string(dir.path().join("reference/metrics.md")).unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
+    let text = fs::read_to_string(docs).unwrap();
+    assert!(
+        text.ends_with(&format!("\n\n{table}")),
+        "docs/metrics.md does not end with what `cargo xtask docs` writes to target/manuals/reference/metrics.md:\n{table}"
+    );
+}

@@ -60,31 +60,75 @@ impl Daemon {
 
     /// The same with more options, and a mask of new files.
     pub fn start_with(options: &[&str], umask: u32) -> Self {
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let (environment, starter) = (Vec::new(), Vec::new());
-        let mut daemon = Self { dir, options, umask, environment, starter, supervisor: None, process: None };
+        let mut daemon = Self::new();
+        daemon.options = options.iter().map(|&option| option.to_owned()).collect();
+        daemon.umask = umask;
         daemon.start_again();
         daemon
     }
 
+    /// One that is not started.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let (environment, starter) = (Vec::new(), Vec::new());
+        Self { dir, options: Vec::new(), umask: 0o022, environment, starter, supervisor: None, process: None }
+    }
+
     /// The same by way of a program that becomes it.
     pub fn start_through(starter: &[String]) -> Self {
-        let mut daemon = Self::start();
-        daemon.end().expect(0);
+        let mut daemon = Self::new();
         daemon.starter = starter.to_vec();
         daemon.start_again();
         daemon
     }
 
-    /// Starts one for which something keeps descriptors, as systemd does.
-    pub fn start_supervised() -> Self {
-        let mut daemon = Self::start();
-        daemon.end().expect(0);
-        daemon.supervisor = Some(Supervisor::start(daemon.path()));
+    /// Starts one with a configuration, in a directory of its own.
+    pub fn start_configured(text: &str) -> Self {
+        let mut daemon = Self::new();
+        let config = daemon.config();
+        std::fs::create_dir(config.parent().unwrap()).unwrap();
+        std::fs::write(&config, text).unwrap();
+        daemon.options = vec!["--config".to_owned(), config.to_str().unwrap().to_owned()];
         daemon.start_again();
         daemon
+    }
+
+    /// The first file of its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.path().join("etc/agent.toml")
+    }
+
+    /// Changes its configuration, and waits until it was read; gives what has come of it.
+    #[track_caller]
+    pub fn configure(&self, text: &str) -> Value {
+        self.read_after(|| std::fs::write(self.config(), text).unwrap())
+    }
+
+    /// Does something on which the configuration is read, and waits for that; gives what has come of it.
+    #[track_caller]
+    pub fn read_after(&self, act: impl FnOnce()) -> Value {
+        let times = |told: &Value| told["reloads"].as_u64().unwrap() + told["refused"].as_u64().unwrap();
+        let before = times(&self.tell("GET", "/v1/configuration", None));
+        act();
+        wait_for("the configuration to be read", || {
+            let told = self.tell("GET", "/v1/configuration", None);
+            (times(&told) > before).then(|| told["last"].clone())
+        })
+    }
+
+    /// Starts one for which something keeps descriptors, as systemd does.
+    pub fn start_supervised() -> Self {
+        Self::start().supervised()
+    }
+
+    /// Starts it again, with something that keeps descriptors for it.
+    #[must_use]
+    pub fn supervised(mut self) -> Self {
+        self.end().expect(0);
+        self.supervisor = Some(Supervisor::start(self.path()));
+        self.start_again();
+        self
     }
 
     /// Starts it again, with a variable in its environment.
@@ -115,6 +159,11 @@ impl Daemon {
     /// What keeps descriptors for it.
     pub fn supervisor(&self) -> &Supervisor {
         self.supervisor.as_ref().unwrap()
+    }
+
+    /// What it has said on stderr.
+    pub fn said(&self) -> String {
+        self.process.as_ref().unwrap().said()
     }
 
     /// Whether it has said something on stderr.
@@ -222,6 +271,22 @@ impl Daemon {
         let text = String::from_utf8(output.stdout).unwrap();
         let (answer, status) = text.rsplit_once('\n').unwrap_or(("", "000"));
         (status.parse().unwrap_or(0), serde_json::from_str(answer).unwrap_or(Value::Null))
+    }
+
+    /// The metrics that a user is told, in OpenMetrics' format or Prometheus' older one.
+    #[track_caller]
+    pub fn metrics_as(&self, user: User, is_open: bool) -> String {
+        let accept = if is_open { "application/openmetrics-text" } else { "text/plain" };
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--fail", "--max-time", "120", "--unix-socket"]);
+        curl.arg(self.socket()).args([
+            "--header",
+            &format!("accept: {accept}"),
+            "http://localhost/v1/metrics",
+        ]);
+        let output = curl.gid(user.gid).uid(user.uid).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Asks as a user for something that must be done; gives the answer.

@@ -31,6 +31,7 @@ pub mod pairs;
 pub mod perf;
 pub mod perfetto;
 pub mod probe_program;
+pub mod prometheus;
 pub mod session;
 pub mod stock_answers;
 pub mod stock_lines;

@@ -17,8 +17,7 @@ use std::{
 
 use clap::{CommandFactory as _, Parser as _};
 use integration_tests::harness::{Ended, Marked, Running, agent, agent_path, program, run, wait_for};
-use tracer_agent::spec::RecordingSpec;
-use tracer_agent::{cli::Cli, tracedat::reader::Reader};
+use tracer_agent::{cli::Cli, service::config::Config, spec::RecordingSpec, tracedat::reader::Reader};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The process and the container of the examples.
@@ -106,10 +105,16 @@ fn blocks_of(file: &str, text: &str) -> Vec<Block> {
                 let spec = RecordingSpec::from_json(body.join("\n").as_bytes());
                 assert!(spec.is_ok(), "{place}: {}", spec.unwrap_err());
             }
-            // Questions to tables, which the test of those asks.
-            "text" | "rust" | "sql" => {}
+            // The only TOML, too.
+            "toml" => {
+                let config = Config::of_text(&body.join("\n"));
+                assert!(config.is_ok(), "{place}: {:#?}", config.unwrap_err());
+            }
+            // Questions to tables, which the test of those asks; and what other programs read.
+            "text" | "rust" | "sql" | "yaml" => {}
             other => {
-                panic!("{place}: the language of a block is console, json, text, rust or sql, not {other:?}")
+                let known = "console, json, toml, text, rust, sql or yaml";
+                panic!("{place}: the language of a block is {known}, not {other:?}")
             }
         }
         before = "";

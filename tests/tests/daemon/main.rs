@@ -3,12 +3,15 @@
 
 mod analyses;
 mod changes;
+mod configuration;
 mod endurance;
 mod flight;
 mod handover;
 mod hostile;
 mod maps;
 mod markers;
+mod metrics;
+mod monitoring;
 mod random;
 mod recovery;
 mod regenerate;

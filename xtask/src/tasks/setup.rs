@@ -18,7 +18,7 @@ pub(super) const TASK: Task = Task {
     args: "[--for run|test|bench|dist]",
     about: "Installs what building and testing need and is not there yet (default: test)\n\
             run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
-            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), the musl target, the kernels of the VM tests, and a root\n\
+            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), Prometheus, the musl target, the kernels of the VM tests, and a root\n\
                    file system of Debian 12\n\
             bench: run, and what recording, reading, exporting and analysing are compared with\n\
             dist:  run, the musl target, and rpmbuild",
@@ -164,7 +164,8 @@ pub(super) fn setup(purpose: Purpose) -> Result {
                 .and_then(|()| fetch_moto())
                 .and_then(|()| fetch_schema())
                 .and_then(|()| fetch_kubernetes_schemas())
-                .and_then(|()| fetch_debian()),
+                .and_then(|()| fetch_debian())
+                .and_then(|()| fetch_prometheus()),
             Purpose::Bench => fetch_analyses(),
             Purpose::Run | Purpose::Dist => Ok(()),
         };
@@ -468,6 +469,34 @@ fn fetch_schema() -> Result {
     let text = process::output(&mut tar)?;
     std::fs::write(&schema, text)?;
     Ok(std::fs::remove_file(archive)?)
+}
+
+/// Prometheus as Debian has it, in `target/prometheus`. It is not installed: that would start a server.
+fn fetch_prometheus() -> Result {
+    let dir = target_dir().join("prometheus");
+    if dir.join("usr/bin/prometheus").is_file() && dir.join("usr/bin/promtool").is_file() {
+        return Ok(());
+    }
+    if process::find("apt-get").is_none() {
+        return Err("the tests of metrics run Debian's Prometheus, which needs apt to be downloaded".into());
+    }
+    let package = dir.join("package");
+    if package.exists() {
+        std::fs::remove_dir_all(&package)?;
+    }
+    std::fs::create_dir_all(&package)?;
+    let download = || {
+        let mut apt = Command::new("apt-get");
+        process::run(apt.args(["download", "--quiet", "prometheus"]).current_dir(&package))
+    };
+    if candidate("prometheus").is_none() || download().is_err() {
+        update_lists()?;
+        download()?;
+    }
+    for archive in std::fs::read_dir(&package)? {
+        process::run(Command::new("dpkg-deb").arg("--extract").arg(archive?.path()).arg(&dir))?;
+    }
+    Ok(std::fs::remove_dir_all(&package)?)
 }
 
 #[cfg(test)]

@@ -31,6 +31,9 @@ const OF_READERS: &[&str] = &[
 /// What the files below a path can break, as suites and as programs of them; the first path that fits counts.
 /// Anything else can break everything.
 const RULES: &[(&str, &[&[&str]])] = &[
+    ("docs/metrics.md", &[&["files", "live/examples", "live/daemon"]]),
+    ("docs/prometheus-alerts.yml", &[&["live/daemon"]]),
+    ("docs/grafana-dashboard.json", &[&["live/daemon"]]),
     ("docs/", &[&["live/examples"]]),
     ("README.md", &[&["live/examples"]]),
     ("CHANGELOG.md", &[]),
@@ -40,6 +43,7 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("packages/", &[&["files"]]),
     ("agent/packaging/", &[&["files"], &["live/confined"]]),
     ("agent/systemd/", &[&["files"], &["live/confined"]]),
+    ("tests/monitoring/", &[&["live/daemon"]]),
     ("tests/fuzz/", &[&["fuzz"]]),
     ("tests/golden/", &[&["live/verifier", "vm/verifier"]]),
     ("tests/tests/oracle.rs", &[&["live/oracle", "vm/oracle"]]),
