@@ -129,8 +129,8 @@ impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(OfText {
             expected: "a size: bytes, or a text as \"64M\"",
-            of_number: |number| Ok(Self(number)),
-            of_text: Self::from_str,
+            by_number: |number| Ok(Self(number)),
+            by_text: Self::from_str,
         })
     }
 }
@@ -139,8 +139,8 @@ impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(OfText {
             expected: "a time: seconds, or a text as \"10s\"",
-            of_number: |number| Ok(Self(Duration::from_secs(number))),
-            of_text: Self::from_str,
+            by_number: |number| Ok(Self(Duration::from_secs(number))),
+            by_text: Self::from_str,
         })
     }
 }
@@ -148,8 +148,8 @@ impl<'de> Deserialize<'de> for Period {
 /// What is a number or a text.
 struct OfText<T> {
     expected: &'static str,
-    of_number: fn(u64) -> Result<T, String>,
-    of_text: fn(&str) -> Result<T, String>,
+    by_number: fn(u64) -> Result<T, String>,
+    by_text: fn(&str) -> Result<T, String>,
 }
 
 impl<T> de::Visitor<'_> for OfText<T> {
@@ -160,7 +160,7 @@ impl<T> de::Visitor<'_> for OfText<T> {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-        (self.of_number)(number).map_err(E::custom)
+        (self.by_number)(number).map_err(E::custom)
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
@@ -169,7 +169,7 @@ impl<T> de::Visitor<'_> for OfText<T> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-        (self.of_text)(text).map_err(E::custom)
+        (self.by_text)(text).map_err(E::custom)
     }
 }
 

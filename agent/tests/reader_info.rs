@@ -21,7 +21,7 @@ const LEDGER: &str = "{\"version\":1,\"cpus\":[{\"cpu\":0,\"recorded\":20,\"stor
 
 fn info(file: &Path, json: bool) -> (String, ExitCode) {
     let mut out = Vec::new();
-    let code = run(&Args { file: file.to_owned(), json }, &mut out).unwrap();
+    let code = run(&Args::new(file.to_owned(), json), &mut out).unwrap();
     (String::from_utf8(out).unwrap(), code)
 }
 
@@ -126,12 +126,12 @@ fn damage_is_told_and_has_an_exit_code() {
         assert!(text.contains(if json { "\"damage\":[\"" } else { "DAMAGE\n" }), "{text}");
     }
     fs::write(&path, &bytes[..40]).unwrap();
-    let error = run(&Args { file: path.clone(), json: false }, &mut Vec::new()).unwrap_err();
+    let error = run(&Args::new(path.clone(), false), &mut Vec::new()).unwrap_err();
     assert!(matches!(error, InfoError::Read { .. }), "{error}");
     fs::write(&path, "no trace").unwrap();
-    let error = run(&Args { file: path.clone(), json: false }, &mut Vec::new()).unwrap_err();
+    let error = run(&Args::new(path.clone(), false), &mut Vec::new()).unwrap_err();
     assert!(error.to_string().ends_with("does not begin with the ten bytes of one"), "{error}");
     fs::remove_file(&path).unwrap();
-    let error = run(&Args { file: path, json: false }, &mut Vec::new()).unwrap_err();
+    let error = run(&Args::new(path, false), &mut Vec::new()).unwrap_err();
     assert_eq!((matches!(error, InfoError::Open { .. }), error.exit_code()), (true, ExitCode::Failure));
 }

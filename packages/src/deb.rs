@@ -110,7 +110,7 @@ fn copyright() -> Result<String, Error> {
 /// The paths of what has such a role, a line each.
 fn paths(entries: &[Entry], prefix: &str, wanted: impl Fn(Role) -> bool) -> String {
     let of_role = entries.iter().filter(|entry| wanted(entry.role) && entry.content != Content::Dir);
-    of_role.map(|entry| format!("{prefix}{}\n", entry.path)).collect()
+    of_role.flat_map(|entry| [prefix, &entry.path, "\n"]).collect()
 }
 
 /// The file `md5sums` (deb-md5sums(5)), by which `dpkg --verify` finds what was changed.

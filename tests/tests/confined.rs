@@ -66,8 +66,8 @@ fn system_calls(names: &[String]) -> BTreeSet<String> {
 
 /// What starts a program with these capabilities, and without any way to get others.
 fn with_capabilities(names: &[String]) -> Vec<String> {
-    let kept: String =
-        names.iter().map(|name| format!(",+{}", name.to_lowercase().replace("cap_", ""))).collect();
+    let lower = names.iter().map(|name| name.to_lowercase().replace("cap_", ""));
+    let kept: String = lower.flat_map(|name| [",+".to_owned(), name]).collect();
     let words = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set"];
     words.into_iter().map(str::to_owned).chain([format!("-all{kept}")]).collect()
 }

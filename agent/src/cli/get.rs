@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CliError, exit::ExitCode, remote::AccessArgs, tell, units};
+use super::{exit::ExitCode, remote::AccessArgs, tell, units};
 use crate::store::download::{Downloaded, download};
 
 /// Download recordings from an object store
@@ -28,7 +28,7 @@ pub struct GetArgs {
 }
 
 /// Runs the command.
-pub(super) fn run(args: &GetArgs) -> Result<u8, CliError> {
+pub(super) fn run(args: &GetArgs) -> u8 {
     let access = args.access.access();
     let mut code = ExitCode::Ok;
     for url in &args.urls {
@@ -43,5 +43,5 @@ pub(super) fn run(args: &GetArgs) -> Result<u8, CliError> {
             }
         }
     }
-    Ok(code.code())
+    code.code()
 }

@@ -42,6 +42,18 @@ pub struct Args {
     pub access: super::remote::AccessArgs,
 }
 
+impl Args {
+    /// About a file, with no other options.
+    pub fn new(file: PathBuf, json: bool) -> Self {
+        Self {
+            file,
+            json,
+            #[cfg(feature = "store")]
+            access: super::remote::AccessArgs::default(),
+        }
+    }
+}
+
 /// Why nothing could be told.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::{CliError, remote::AccessArgs, units, write_all};
 use crate::{
-    store::find::{self, Found, Wanted},
     quantity::Period,
+    store::find::{self, Found, Wanted},
     utc,
 };
 

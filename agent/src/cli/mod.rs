@@ -270,7 +270,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         #[cfg(feature = "store")]
         Command::Put(args) => writes_files(stdout, || put::run(args)),
         #[cfg(feature = "store")]
-        Command::Get(args) => writes_files(stdout, || get::run(args)),
+        Command::Get(args) => writes_files(stdout, || Ok(get::run(args))),
         #[cfg(feature = "store")]
         Command::Ls(args) => ls::run(args, &mut stdout),
         #[cfg(feature = "service")]

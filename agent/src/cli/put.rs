@@ -9,8 +9,8 @@ use clap::Args;
 
 use super::{CliError, exit::ExitCode, input, remote::AccessArgs, tell};
 use crate::output::{Directory, MODE_PRIVATE, directory_at, temporary_name};
-use crate::store::{Archive, Cause, Event, UploadConfig, Uploader};
 use crate::quantity::{Bytes, Period};
+use crate::store::{Archive, Cause, Event, UploadConfig, Uploader};
 
 /// How long to wait for news before looking whether all is done.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -113,13 +113,11 @@ pub(super) fn run(args: &PutArgs) -> Result<u8, CliError> {
             Archive::at(file, &args.session).map_err(|error| CliError::Failed(error.to_string()))?;
         archives.push(archive);
     }
-    match &args.state {
-        Some(state) => put(args, &config, state, archives),
-        None => {
-            let temporary = Temporary::create()?;
-            put(args, &config, temporary.dir.path(), archives)
-        }
+    if let Some(state) = &args.state {
+        return put(args, &config, state, archives);
     }
+    let temporary = Temporary::create()?;
+    put(args, &config, temporary.dir.path(), archives)
 }
 
 fn put(args: &PutArgs, config: &UploadConfig, state: &Path, archives: Vec<Archive>) -> Result<u8, CliError> {

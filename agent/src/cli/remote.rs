@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::quantity::Period;
 use crate::store::Access;
 use crate::store::remote::RemoteFile;
-use crate::quantity::Period;
 
 /// Heading of the options in help texts.
 const STORES: &str = "Object stores";

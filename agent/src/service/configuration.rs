@@ -236,7 +236,10 @@ impl Watch {
             match inotify::add_watch(self.0.as_fd(), &dir, what) {
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(error) => {
-                    log(&format!("changes in {} are not seen: {error}; send SIGHUP after one", dir.display()))
+                    log(&format!(
+                        "changes in {} are not seen: {error}; send SIGHUP after one",
+                        dir.display()
+                    ));
                 }
             }
         }

@@ -20,9 +20,9 @@ use crate::control::{Usage, api::Health};
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);
 /// When nothing was looked at for so long, a thread of a session does not answer any more.
-const LATE: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_mins(1);
 /// How far back losses count.
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// A session with its user.
 type Key = (u32, String);

@@ -186,14 +186,13 @@ fn verify(object: &Object, file: &File) -> io::Result<Option<bool>> {
 
 #[cfg(test)]
 mod tests {
-    use object_store::{ObjectStoreExt as _, PutOptions, PutPayload};
+    use object_store::{ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload};
 
     use super::*;
 
     fn stored(bytes: &[u8], sha256: &str) -> Place {
         let (place, store) = Place::in_memory();
         let options = PutOptions { attributes: place.attributes(sha256), ..PutOptions::default() };
-        use object_store::ObjectStore as _;
         let put = store.put_opts(place.path(), PutPayload::from(bytes.to_vec()), options);
         block_on(put).unwrap().unwrap();
         let _ = block_on(store.head(place.path())).unwrap().unwrap();

@@ -180,7 +180,7 @@ fn cause(error: &object_store::Error) -> Cause {
     use object_store::Error as E;
     if let Some(error) = http_error(error) {
         return match error.kind() {
-            _ if error.source().is_some_and(|source| source.is::<Unavailable>()) => Cause::Unavailable,
+            _ if error.source().is_some_and(<dyn Error>::is::<Unavailable>) => Cause::Unavailable,
             HttpErrorKind::Timeout => Cause::Timeout,
             HttpErrorKind::Decode => Cause::Other,
             // Whatever else happens to a request without an answer is of its connection.

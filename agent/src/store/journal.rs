@@ -180,7 +180,7 @@ impl Journal {
                     continue;
                 }
             };
-            let progress = self.read::<Progress>(&key.file(PROGRESS), |progress| progress.is_plausible());
+            let progress = self.read::<Progress>(&key.file(PROGRESS), Progress::is_plausible);
             let progress = progress.unwrap_or_else(|error| {
                 damage.push(error);
                 None

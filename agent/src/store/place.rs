@@ -312,7 +312,7 @@ impl Place {
 
     /// The path of a name below the address. Empty parts and those that lead elsewhere are escaped.
     pub fn below(&self, name: &str) -> Path {
-        Path::from_iter(self.prefix.parts().chain(Path::from(name).parts()))
+        self.prefix.parts().chain(Path::from(name).parts()).collect()
     }
 
     /// The address of an object.

@@ -164,17 +164,21 @@ pub fn found_in(dir: &Path) -> Result<Vec<Held>, StoreError> {
     Ok(held)
 }
 
-/// Deletes archives as a configuration wants it. `release` is asked before each, and may refuse. `now` is in
-/// nanoseconds since 1970.
-pub fn enforce(
-    config: &RetentionConfig,
-    held: Vec<Held>,
-    now: u64,
-    mut release: impl FnMut(&Held) -> bool,
-) -> Retained {
+/// Who knows archives that are to be deleted.
+pub(super) trait Owner {
+    /// Whether one may be deleted; nobody else does anything with it until it is told what became of it.
+    fn reserve(&self, held: &Held) -> bool;
+    /// It is gone.
+    fn is_gone(&self, held: &Held);
+    /// It is still there.
+    fn stays(&self, held: &Held);
+}
+
+/// Deletes archives as a configuration wants it. `now` is in nanoseconds since 1970.
+pub(super) fn enforce(config: &RetentionConfig, held: &[Held], now: u64, owner: &impl Owner) -> Retained {
     let mut done = Retained::default();
     let mut disks = BTreeMap::new();
-    for one in &held {
+    for one in held {
         let disk = one.fingerprint.dev;
         if disks.contains_key(&disk) {
             continue;
@@ -195,21 +199,28 @@ pub fn enforce(
         .collect();
     for (index, reason) in decide(config, &candidates, &disks) {
         let one = &held[index];
-        if !release(one) {
+        if !owner.reserve(one) {
             continue;
         }
         match delete(one) {
-            Ok(()) if one.is_stored => {
-                done.deleted_archives += 1;
-                done.deleted_bytes += one.bytes;
+            Ok(is_deleted) => {
+                owner.is_gone(one);
+                if !is_deleted {
+                    continue;
+                }
                 done.deleted.push((one.path.clone(), reason));
+                let (archives, bytes) = if one.is_stored {
+                    (&mut done.deleted_archives, &mut done.deleted_bytes)
+                } else {
+                    (&mut done.deleted_unsent_archives, &mut done.deleted_unsent_bytes)
+                };
+                *archives += 1;
+                *bytes += one.bytes;
             }
-            Ok(()) => {
-                done.deleted_unsent_archives += 1;
-                done.deleted_unsent_bytes += one.bytes;
-                done.deleted.push((one.path.clone(), reason));
+            Err(error) => {
+                owner.stays(one);
+                done.problems.push(error.to_string());
             }
-            Err(error) => done.problems.push(error.to_string()),
         }
     }
     done
@@ -224,19 +235,20 @@ fn room(dir: &Directory, path: &Path) -> Result<Room, StoreError> {
     })
 }
 
-/// Deletes an archive, if it is still the one that was looked at.
-fn delete(held: &Held) -> Result<(), StoreError> {
+/// Deletes an archive, if it is still the one that was looked at. Gives whether it was there.
+fn delete(held: &Held) -> Result<bool, StoreError> {
     let (dir, name) = locate(&held.path)?;
     let delete = || {
-        let Some(there) = dir.look(&name)? else { return Ok(()) };
+        let Some(there) = dir.look(&name)? else { return Ok(false) };
         let Fingerprint { dev, ino, uid, .. } = held.fingerprint;
         if (there.st_dev, there.st_ino, there.st_uid) != (dev, ino, uid) {
             return Err(io::Error::other("something else is there now"));
         }
-        match dir.open_dir(&name) {
+        let removed = match dir.open_dir(&name) {
             Ok(inner) => dir.remove_tree(&name, &inner),
             Err(_) => dir.remove(&name),
-        }
+        };
+        removed.map(|()| true)
     };
     delete().map_err(StoreError::local(format!("delete {}", held.path.display())))
 }
@@ -326,6 +338,19 @@ mod tests {
         }
     }
 
+    /// Who lets everything be deleted.
+    struct Nobody;
+
+    impl Owner for Nobody {
+        fn reserve(&self, _: &Held) -> bool {
+            true
+        }
+
+        fn is_gone(&self, _: &Held) {}
+
+        fn stays(&self, _: &Held) {}
+    }
+
     #[test]
     fn files_and_directories_are_deleted_and_nothing_that_took_their_place() {
         let dir = tempfile::tempdir().unwrap();
@@ -336,11 +361,13 @@ mod tests {
         std::fs::write(dir.path().join("c/metadata"), "x").unwrap();
         let mut held = found_in(dir.path()).unwrap();
         assert_eq!(held.len(), 3);
-        held.iter_mut().for_each(|one| one.is_stored = true);
+        for one in &mut held {
+            one.is_stored = true;
+        }
         std::fs::write(dir.path().join("new"), "y").unwrap();
         std::fs::rename(dir.path().join("new"), dir.path().join("b.dat")).unwrap();
         let config = RetentionConfig { max_bytes: Some(Bytes(0)), ..RetentionConfig::default() };
-        let done = enforce(&config, held, u64::MAX, |_| true);
+        let done = enforce(&config, &held, u64::MAX, &Nobody);
         assert_eq!((done.deleted_archives, done.problems.len()), (2, 1), "{done:?}");
         let left: Vec<_> =
             std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -230,13 +230,13 @@ impl Job<'_> {
                 && known.part_size == part
                 && known.parts.len() as u64 <= size.div_ceil(part)
         };
-        let mut known = match record.progress.upload.take().filter(goes_on) {
-            Some(known) => known,
-            None => {
-                let created = store.create_multipart_opts(&self.path, self.options());
-                let id = created.await.map_err(self.failed("begin to upload"))?;
-                Upload { url: self.url.clone(), id, part_size: part, parts: Vec::new() }
-            }
+        let begun = record.progress.upload.take().filter(goes_on);
+        let mut known = if let Some(known) = begun {
+            known
+        } else {
+            let created = store.create_multipart_opts(&self.path, self.options());
+            let id = created.await.map_err(self.failed("begin to upload"))?;
+            Upload { url: self.url.clone(), id, part_size: part, parts: Vec::new() }
         };
         record.progress.upload = Some(known.clone());
         save(self.means, record)?;

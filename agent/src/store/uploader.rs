@@ -14,7 +14,7 @@ use super::archive::Archive;
 use super::config::{ConfigError, RetentionConfig, UploadConfig};
 use super::content;
 use super::failure::{Cause, StoreError};
-use super::journal::{Journal, JournalError, Key, Record};
+use super::journal::{Journal, JournalError, Key, Progress, Record};
 use super::pace::{Bandwidth, backoff};
 use super::place::{Place, Retries};
 use super::retention::{self, Held, Retained};
@@ -237,7 +237,7 @@ impl Uploader {
             key: key.clone(),
             archive,
             fingerprint: opened.fingerprint,
-            progress: Default::default(),
+            progress: Progress::default(),
         };
         let mut state = self.shared.lock();
         if state.entries.get(&key).is_some_and(|known| {
@@ -282,7 +282,7 @@ impl Uploader {
 
     /// Deletes archives as a configuration wants it: those that were handed in.
     pub fn retain(&self, config: &RetentionConfig) -> Retained {
-        retention::enforce(config, self.held(), now(), |held| self.shared.give_up(&Key::of(&held.path)))
+        retention::enforce(config, &self.held(), now(), &*self.shared)
             .counted(|retained| self.shared.count_deleted(retained))
     }
 
@@ -485,26 +485,43 @@ impl Shared {
         }
     }
 
-    /// Takes an archive out, for its file is to be deleted; not one that is being uploaded.
-    fn give_up(&self, key: &Key) -> bool {
-        let mut state = self.lock();
-        if state.entries.get(key).is_none_or(|entry| entry.is_running) {
-            return false;
-        }
-        if let Err(error) = self.means.journal.remove(key) {
-            state.counters.last_error = Some(error.to_string());
-            return false;
-        }
-        state.entries.remove(key);
-        true
-    }
-
     fn count_deleted(&self, retained: &Retained) {
         let counters = &mut self.lock().counters;
         counters.deleted_archives += retained.deleted_archives;
         counters.deleted_bytes += retained.deleted_bytes;
         counters.deleted_unsent_archives += retained.deleted_unsent_archives;
         counters.deleted_unsent_bytes += retained.deleted_unsent_bytes;
+    }
+}
+
+impl retention::Owner for Shared {
+    fn reserve(&self, held: &Held) -> bool {
+        match self.lock().entries.get_mut(&Key::of(&held.path)) {
+            Some(entry) if !entry.is_running => {
+                // As if it were uploaded: nobody begins to.
+                entry.is_running = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn is_gone(&self, held: &Held) {
+        let key = Key::of(&held.path);
+        let mut state = self.lock();
+        if let Err(error) = self.means.journal.remove(&key) {
+            state.counters.last_error = Some(error.to_string());
+        }
+        state.entries.remove(&key);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn stays(&self, held: &Held) {
+        if let Some(entry) = self.lock().entries.get_mut(&Key::of(&held.path)) {
+            entry.is_running = false;
+        }
+        self.wake.notify_one();
     }
 }
 
@@ -621,7 +638,7 @@ mod tests {
         for path in &paths {
             let archive = Archive::at(path, "s").unwrap();
             let fingerprint = content::open(path).unwrap().fingerprint;
-            let record = Record { key: Key::of(path), archive, fingerprint, progress: Default::default() };
+            let record = Record { key: Key::of(path), archive, fingerprint, progress: Progress::default() };
             journal.add(&record).unwrap();
         }
         drop(journal);
@@ -643,7 +660,8 @@ mod tests {
         let uploader = start(&place, dir.path());
         uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
         assert!(uploader.flush(LONG));
-        let none = RetentionConfig { max_age: Some(crate::quantity::Period(LONG)), ..RetentionConfig::default() };
+        let none =
+            RetentionConfig { max_age: Some(crate::quantity::Period(LONG)), ..RetentionConfig::default() };
         assert_eq!(uploader.retain(&none).deleted_archives, 0);
         let all = RetentionConfig { max_bytes: Some(Bytes(0)), ..RetentionConfig::default() };
         assert_eq!(uploader.retain(&all).deleted_archives, 1);

@@ -107,7 +107,8 @@ fn a_storm_of_triggers_takes_few_snapshots() {
     flight_recorder(&daemon, &snapshots, &caller);
     caller.call(100);
     let add = |name: &str, pace: &str| {
-        let trigger = ["add-trigger", name, pace, "--condition=signal", "--action=snapshot-session", "flight"];
+        let trigger =
+            ["add-trigger", name, pace, "--condition=signal", "--action=snapshot-session", "flight"];
         ctl(&daemon, ROOT, &trigger);
     };
     add("--name=cool", "--cool-down=1h");

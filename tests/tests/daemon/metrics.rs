@@ -1,4 +1,5 @@
 //! What monitoring systems read is what was recorded and lost.
+#![expect(clippy::float_cmp, reason = "counts and zero are exact")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

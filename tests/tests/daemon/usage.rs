@@ -114,7 +114,7 @@ fn rings_hold_what_is_not_stored() {
     let usage = daemon.tell("GET", USAGE, None);
     // A record has 64 bytes of the event's own, as its format says, and a page 4096.
     let held = of_cpus(&usage, "/rings/held_bytes");
-    assert!(held > 8 * 4096 && held % 4096 == 0, "{usage}");
+    assert!(held > 8 * 4096 && held.is_multiple_of(4096), "{usage}");
     assert!(of_cpus(&usage, "/rings/fullest_held_bytes") <= held, "{usage}");
     assert_eq!((of_cpus(&usage, "/events"), lost(&usage)), (caller.calls(), 0), "{usage}");
     assert_eq!(of_cpus(&usage, "/stored_bytes"), 0, "{usage}");

@@ -168,7 +168,9 @@ impl Session {
         let since =
             limits.max_age.map(|age| self.options.clock.now_ns().saturating_sub(age.as_nanos() as u64));
         let mut spools = to_borders(&mut self.channels, spools)?;
-        spools.iter_mut().for_each(|spool| spool.since = since);
+        for spool in &mut spools {
+            spool.since = since;
+        }
         let (to, ended, ended_ns) = (self.covered_to(), Instant::now(), wall_ns(&self.options));
         let cpus = self.readers.copy(spools).map_err(|error| match error {
             CopyFailed::Spool(error) => SnapshotError::Store(error),

@@ -126,7 +126,7 @@ impl Looking<'_> {
             None => self.client.usages(*owner),
         };
         let usages = usages.map_err(|error| refused(self.asked, &error))?;
-        Ok(self.rows.look(usages, session.is_none()))
+        Ok(self.rows.look(&usages, session.is_none()))
     }
 }
 

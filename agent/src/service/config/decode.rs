@@ -51,7 +51,7 @@ fn first_line(message: &str) -> String {
 }
 
 /// Leaves out the smallest part that a span is in. Gives the way to it.
-fn remove<'t>(table: &mut DeTable<'t>, span: &Range<usize>, way: &mut Keys) -> bool {
+fn remove(table: &mut DeTable<'_>, span: &Range<usize>, way: &mut Keys) -> bool {
     let mut found = None;
     for (key, value) in table.iter_mut() {
         let is_key = covers(&key.span(), span);

@@ -29,7 +29,7 @@ use crate::{
 const CONNECTIONS_MAX: usize = 32;
 /// How long a connection over TCP may take for the head of a request, and altogether.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-const CONNECTION_TIME: Duration = Duration::from_secs(60);
+const CONNECTION_TIME: Duration = Duration::from_mins(1);
 /// How often it is looked where metrics are to be served.
 const LOOK: Duration = Duration::from_secs(1);
 /// After how long an address that is not free is tried again.
@@ -128,13 +128,11 @@ pub(in crate::service) async fn serve(monitor: Arc<Monitor>) {
                 }
             }
         }
-        let accepted = match &listener {
-            Some((_, listener)) => tokio::time::timeout(LOOK, listener.accept()).await,
-            None => {
-                tokio::time::sleep(LOOK).await;
-                continue;
-            }
+        let Some((_, accepting)) = &listener else {
+            tokio::time::sleep(LOOK).await;
+            continue;
         };
+        let accepted = tokio::time::timeout(LOOK, accepting.accept()).await;
         while connections.try_join_next().is_some() {}
         let Ok(Ok((stream, _))) = accepted else { continue };
         // Without room it is closed.

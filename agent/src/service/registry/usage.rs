@@ -86,6 +86,7 @@ fn of_channel(moment: &Moment, (domain, channel): (Domain, &Channel), detail: De
         channel: channel.name.clone(),
         overwrites: channel.attributes.event_loss == Some(EventLoss::Overwrite),
         cpus: cpus.collect(),
-        events: (detail == Detail::Events).then(|| tally.map(|tally| tally.events()).unwrap_or_default()),
+        events: (detail == Detail::Events)
+            .then(|| tally.map(crate::service::sessions::Tally::events).unwrap_or_default()),
     }
 }

@@ -30,4 +30,4 @@ pub(super) use recorder::{
     Added, Halt, Handed, HandedRunning, Listener, Recorder, Sample, SnapshotTo, Stored, Whose,
 };
 pub(super) use spec::ring_sets;
-pub(super) use tally::Moment;
+pub(super) use tally::{Moment, Tally};

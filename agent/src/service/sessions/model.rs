@@ -620,7 +620,8 @@ impl Model {
 fn name_channels(spec: &mut RecordingSpec) {
     let taken: Vec<String> = spec.channels.iter().map(|channel| channel.name.clone()).collect();
     for channel in spec.channels.iter_mut().filter(|channel| channel.name.is_empty()) {
-        let free = (0..).map(|number| format!("channel{number}")).find(|name| !taken.contains(name));
+        let free =
+            (0..=taken.len()).map(|number| format!("channel{number}")).find(|name| !taken.contains(name));
         channel.name = free.unwrap_or_default();
     }
 }

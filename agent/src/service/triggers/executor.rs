@@ -141,7 +141,9 @@ impl Executor {
     pub(super) fn finish(&self, within: Duration) {
         // A snapshot now has less of what comes after, and one that is never taken nothing.
         let delayed = std::mem::take(&mut self.queues().delayed);
-        delayed.into_values().for_each(|work| self.put(Arc::new(work.at_once())));
+        for work in delayed.into_values() {
+            self.put(Arc::new(work.at_once()));
+        }
         let is_busy = |queues: &mut Queues| !queues.waiting.is_empty();
         let waited = self.is_idle.wait_timeout_while(self.queues(), within, is_busy);
         let (mut queues, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -261,7 +263,9 @@ impl Executor {
                 continue;
             }
             drop(queues);
-            due.into_values().for_each(|work| of.put(work));
+            for work in due.into_values() {
+                of.put(work);
+            }
         }
     }
 

@@ -78,9 +78,9 @@ pub(super) struct Rows {
 
 impl Rows {
     /// The rows of sessions; of all of them, only sums.
-    pub(super) fn look(&mut self, usages: Vec<Usage>, is_sums: bool) -> Table {
+    pub(super) fn look(&mut self, usages: &[Usage], is_sums: bool) -> Table {
         let mut table = Table::default();
-        for usage in &usages {
+        for usage in usages {
             self.add(&mut table, usage, is_sums);
         }
         self.before = std::mem::take(&mut self.now);

@@ -21,7 +21,7 @@ fn made(new: &NewTrigger) -> Trigger {
         interruptions: 0,
         problem: None,
         actions: new.actions.iter().map(state).collect(),
-        pace: Default::default(),
+        pace: crate::control::trigger::Pace::default(),
         held_back: 0,
         configured: false,
     }
