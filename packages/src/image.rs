@@ -1,7 +1,8 @@
-//! An image for containers, in the layout of the Open Container Initiative (image-spec 1.1): a directory, and a
-//! tar of it, which container engines load without a registry.
+//! An image for containers, in the layout of the Open Container Initiative (image-spec 1.1): a directory, and
+//! a tar of it, which container engines load without a registry.
 //!
-//! Two layers, so that a new version of the program replaces only one: what it finds around it, and the program.
+//! Two layers, so that a new version of the program replaces only one: what it finds around it, and the
+//! program.
 
 use std::{
     collections::BTreeSet,

@@ -1,8 +1,8 @@
 //! Packages of a built tracer-agent: for Debian, for distributions with RPM, and as an image for containers.
 //!
-//! The program is not built here: who calls this has a static binary, so the tests of packages take the one that
-//! other tests run. What is made depends on the binary, the version, the time and the files of the workspace
-//! alone, so the same package can be made again, byte for byte.
+//! The program is not built here: who calls this has a static binary, so the tests of packages take the one
+//! that other tests run. What is made depends on the binary, the version, the time and the files of the
+//! workspace alone, so the same package can be made again, byte for byte.
 //!
 //! | module | what it is |
 //! |---|---|

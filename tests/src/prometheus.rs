@@ -1,5 +1,5 @@
-//! Prometheus, which `cargo xtask setup` puts in `target/prometheus`: its server, its tool, and the parsers of
-//! its Python client.
+//! Prometheus, which `cargo xtask setup` puts in `target/prometheus`: its server, its tool, and the parsers
+//! of its Python client.
 
 use std::{
     collections::BTreeMap,

@@ -25,8 +25,8 @@ rules.load()
 os.execvp(sys.argv[2], sys.argv[2:])
 ";
 
-/// What is mounted as for a unit with `ProtectKernelTunables`, and a container with tracefs: nothing of /sys can
-/// be written. The shell then becomes its arguments.
+/// What is mounted as for a unit with `ProtectKernelTunables`, and a container with tracefs: nothing of /sys
+/// can be written. The shell then becomes its arguments.
 const MOUNTS: &str = "
 set -e
 mount --bind /sys /sys

@@ -1,4 +1,5 @@
-//! HTTP clients whose failures have the status of the answer as a typed error: the crate has it in texts only.
+//! HTTP clients whose failures have the status of the answer as a typed error: the crate has it in texts
+//! only.
 
 use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,

@@ -24,7 +24,8 @@ use super::failure::StoreError;
 use super::http::Connector;
 use super::secret::{Filter, Secret};
 
-/// The user-defined attribute of objects that has the SHA-256 of their content. Azure allows no hyphens in it.
+/// The user-defined attribute of objects that has the SHA-256 of their content. Azure allows no hyphens in
+/// it.
 pub(super) const SHA256: &str = "sha256";
 /// A connection that takes longer to be made is none.
 const CONNECT: Duration = Duration::from_secs(10);

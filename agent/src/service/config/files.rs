@@ -92,8 +92,8 @@ impl ReadFiles {
         self.sources.iter().count()
     }
 
-    /// The directories that the files of a configuration are in, whose first one is this: its own, and that of
-    /// more files, which need not be there.
+    /// The directories that the files of a configuration are in, whose first one is this: its own, and that
+    /// of more files, which need not be there.
     pub fn dirs(path: &Path) -> [PathBuf; 2] {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         [parent.to_owned(), parent.join(MORE)]
