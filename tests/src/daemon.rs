@@ -308,7 +308,12 @@ impl Daemon {
     pub fn session(&self, user: User, name: &str, output: &Path, rules: &[Value]) {
         let new = serde_json::json!({"name": name, "mode": {"local": {"output": output}}});
         self.tell_as(user, "POST", "/v1/sessions", Some(&new));
-        let channels = format!("/v1/sessions/{name}/domains/kernel/channels");
+        let in_path = |byte: u8| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
+            other => format!("%{other:02X}"),
+        };
+        let encoded = name.bytes().map(in_path).collect::<Vec<_>>().concat();
+        let channels = format!("/v1/sessions/{encoded}/domains/kernel/channels");
         let channel = serde_json::json!({"name": "channel0"});
         self.tell_as(user, "POST", &channels, Some(&channel));
         for rule in rules {

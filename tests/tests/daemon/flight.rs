@@ -19,6 +19,9 @@ use super::{
 
 /// The most calls that a page of 4096 bytes has: a record takes 20 bytes at least.
 const CALLS_OF_PAGE: usize = 4096 / 20;
+/// How far the times of a call in two recordings may be apart, in nanoseconds, unless an interrupt comes between
+/// them.
+const APART: u64 = 100_000;
 /// The windows of the test.
 const BEFORE: Duration = Duration::from_millis(1500);
 const AFTER: Duration = Duration::from_secs(1);
@@ -89,9 +92,11 @@ fn a_snapshot_has_the_time_around_its_trigger() {
             assert!(every.iter().all(|time| *time < taken - window || *time > taken), "CPU {cpu}");
             continue;
         };
-        let between: Vec<u64> = every.iter().copied().filter(|time| (first..=last).contains(&time)).collect();
-        assert_eq!(kept, between, "CPU {cpu}: all of it");
-        let missing = every.iter().filter(|time| **time < *first && **time >= taken - window).count();
+        // Each recording looks at the clock itself, so that one call has two times.
+        let between = every.iter().filter(|time| (first..=last).contains(time)).count();
+        assert!(kept.len().abs_diff(between) <= 2, "CPU {cpu}: {} of {between} calls", kept.len());
+        let before = *first - APART;
+        let missing = every.iter().filter(|time| **time < before && **time >= taken - window).count();
         assert_eq!(missing, 0, "CPU {cpu}: of the window");
         let older = kept.iter().filter(|time| **time <= old).count();
         assert!(older <= CALLS_OF_PAGE, "CPU {cpu}: {older} calls from before the window");
