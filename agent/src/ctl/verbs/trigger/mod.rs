@@ -102,7 +102,7 @@ pub struct Listen {
 pub(in super::super) fn options(verb: &str) -> Option<&'static str> {
     match verb {
         "add-trigger" => Some(
-            "--help\n-h\n--list-options\n--condition\n--action\n--name\n--owner-uid\n--cool-down\n--per-day\n",
+            "--help\n-h\n--list-options\n--condition\n--action\n--name\n--owner-uid\n",
         ),
         "list-triggers" => Some("--help\n-h\n--list-options\n"),
         "remove-trigger" => Some("--help\n-h\n--list-options\n--owner-uid\n"),
