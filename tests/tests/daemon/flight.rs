@@ -19,8 +19,8 @@ use super::{
 
 /// The most calls that a page of 4096 bytes has: a record takes 20 bytes at least.
 const CALLS_OF_PAGE: usize = 4096 / 20;
-/// How far the times of a call in two recordings may be apart, in nanoseconds, unless an interrupt comes between
-/// them.
+/// How far the times of a call in two recordings may be apart, in nanoseconds, unless an interrupt comes
+/// between them.
 const APART: u64 = 100_000;
 /// The windows of the test.
 const BEFORE: Duration = Duration::from_millis(1500);

@@ -101,9 +101,7 @@ pub struct Listen {
 /// The options of a command that reads its words itself, for `--list-options`.
 pub(in super::super) fn options(verb: &str) -> Option<&'static str> {
     match verb {
-        "add-trigger" => Some(
-            "--help\n-h\n--list-options\n--condition\n--action\n--name\n--owner-uid\n",
-        ),
+        "add-trigger" => Some("--help\n-h\n--list-options\n--condition\n--action\n--name\n--owner-uid\n"),
         "list-triggers" => Some("--help\n-h\n--list-options\n"),
         "remove-trigger" => Some("--help\n-h\n--list-options\n--owner-uid\n"),
         _ => None,
