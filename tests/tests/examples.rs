@@ -36,8 +36,11 @@ const TIMES: &str = "trace.dat 1234.5 1236.0";
 /// The times of the example of `analyze`.
 const FROM_TO: &str = "--from 1234.5 --to 1235";
 /// Examples of help texts that are not run: what they have, and why.
-const PARSED_ONLY: [(&str, &str); 6] = [
+const PARSED_ONLY: [(&str, &str); 9] = [
     ("tracer-agent daemon ", "the daemon would stay when the test has ended"),
+    ("tracer-agent health", "it asks the machine's daemon"),
+    ("top --session", "it asks the machine's daemon"),
+    ("s3://", "there is no object store"),
     ("tracer-agent listen ", "it waits for other machines"),
     ("tracer-agent record -e sched -N ", "there is no other machine"),
     ("tracer-agent ctl ", "the daemon would stay when the test has ended"),
