@@ -13,7 +13,7 @@ use super::{merge::Tree, source::Found};
 /// The most mistakes that are told.
 const MISTAKES_MAX: usize = 64;
 
-/// Keys of tables, from the outermost on.
+/// Keys of tables, from the outermost on, and places of values in lists.
 pub(super) type Keys = Vec<String>;
 
 /// Makes a value of a tree. Of what it cannot be made of, the part is left out and the rest looked at again,
@@ -31,12 +31,16 @@ pub(super) fn decode<T: DeserializeOwned>(
             Err(error) => error,
         };
         let span = error.span().unwrap_or(0..0);
-        // What lacks something because that was left out is no mistake of its own.
-        if !removed.iter().any(|part| span.start <= part.start && part.end <= span.end) {
+        let mut way = Keys::new();
+        let is_removed = remove(&mut rest, &span, &mut way);
+        // What lacks something because that was left out is no mistake of its own. The place of a table is
+        // that of its heading.
+        let lacks = removed.iter().any(|part| span.start <= part.start && part.end <= span.end)
+            || is_removed && ways.iter().any(|part| part.len() > way.len() && part.starts_with(&way));
+        if !lacks {
             mistakes.push(Found { span: span.clone(), what: first_line(error.message()) });
         }
-        let mut way = Keys::new();
-        if !remove(&mut rest, &span, &mut way) {
+        if !is_removed {
             return None;
         }
         ways.push(way);
@@ -74,9 +78,15 @@ fn remove_in<'t>(value: &mut DeValue<'t>, span: &Range<usize>, way: &mut Keys) -
     match value {
         DeValue::Table(table) => remove(table, span, way),
         DeValue::Array(array) => {
-            if array.iter_mut().any(|value| remove_in(value.get_mut(), span, way)) {
-                return true;
+            for value in array.iter_mut() {
+                way.push(format!("[{}]", value.span().start));
+                if remove_in(value.get_mut(), span, way) {
+                    return true;
+                }
+                way.pop();
             }
+            let removed = array.iter().map(Spanned::span).find(|value| covers(value, span));
+            way.extend(removed.map(|value| format!("[{}]", value.start)));
             let kept: DeArray<'t> =
                 array.iter().filter(|value| !covers(&value.span(), span)).cloned().collect();
             let is_less = kept.len() < array.len();

@@ -192,6 +192,14 @@ rules = [{ what = { events = \"sched\" }, sample = 0 }]
     }
 
     #[test]
+    fn what_lacks_a_mistake_is_no_other_one() {
+        let told = mistakes("[triggers.a]\nactions = []\ncondition = 7\n\n[triggers.b]\nactions = []\n");
+        let says = ["agent.toml:3:13: ", "agent.toml:5:1: missing field `condition`"];
+        assert_eq!(told.len(), says.len(), "{told:#?}");
+        assert!(told.iter().zip(says).all(|(one, says)| one.starts_with(says)), "{told:#?}");
+    }
+
+    #[test]
     fn what_is_not_toml_is_told() {
         let told = mistakes("host = \n[sessions.a\nlabels = { a = \"b\" }\nlabels = 3\n");
         assert!(told.iter().any(|one| one.starts_with("agent.toml:1:8: ")), "{told:#?}");
