@@ -6,7 +6,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
@@ -24,6 +27,8 @@ use crate::{
 /// Where the daemon keeps what the next one needs, if nothing else is said.
 pub const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
 
+/// How the names of notes end.
+const NOTE: &str = ".json";
 /// The largest note: a path, and some.
 const NOTE_MAX: usize = 64 << 10;
 /// How often a directory is looked at, where sessions that start meanwhile give spools other names.
@@ -91,7 +96,7 @@ impl Notes {
         let noted = Noted { session: session.to_owned(), uid: *uid, gid: *gid, output: output.to_owned() };
         // Not the session's: one of the same name may be recovered at this moment.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let name = format!("{uid}-{now}.json");
+        let name = format!("{uid}-{now}{NOTE}");
         let bytes = serde_json::to_vec(&noted)?;
         self.0.write(&name, &bytes)?;
         Ok(Note { dir: self.0.clone(), name })
@@ -107,6 +112,8 @@ impl Notes {
     pub(super) fn left(&self, going_on: &BTreeSet<String>) -> io::Result<Left> {
         let mut left = Left::default();
         let mut names = self.0.names()?;
+        // Files of sessions, and what waits for others, have directories beside the notes.
+        names.retain(|name| name.as_bytes().ends_with(NOTE.as_bytes()));
         names.sort();
         for name in names {
             let note = self.again(name.to_string_lossy().into_owned());
@@ -302,7 +309,8 @@ mod tests {
             // It stays: whoever would remove it has been killed.
             let _ = notes.add("one", &owner, Path::new("/out")).unwrap();
         }
-        std::fs::write(dir.path().join("other"), "no note").unwrap();
+        std::fs::write(dir.path().join("other.json"), "no note").unwrap();
+        std::fs::create_dir(dir.path().join("sessions")).unwrap();
         let Left(left) = notes.left(&BTreeSet::new()).unwrap();
         let counts: Vec<_> = left.iter().map(|(uid, notes)| (*uid, notes.len())).collect();
         assert_eq!(counts, [(1000, 2), (1001, 1)]);
@@ -310,6 +318,6 @@ mod tests {
             assert_eq!((noted.session.as_str(), noted.output.as_path()), ("one", Path::new("/out")));
             note.remove();
         }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }
