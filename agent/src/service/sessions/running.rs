@@ -286,7 +286,7 @@ impl Running {
         // Planning reads what only root may, and no path of the user: what the session's files are called is
         // looked up with the user's rights.
         let mut spec = spec.clone();
-        let path = std::mem::replace(&mut spec.file.path, PathBuf::from("/session"));
+        let mut path = std::mem::replace(&mut spec.file.path, PathBuf::from("/session"));
         let planned = self.owner.as_root(|| Plan::make(&spec)).map_err(of_system)?;
         let refused = |why: String| ControlError::new(Code::StartKernel, why);
         let Plan { mut options, notes, followed: _, edges: _ } =
@@ -294,6 +294,7 @@ impl Running {
         options.destination = match options.destination {
             Destination::Directory(_) => Destination::Directory(path.clone()),
             Destination::File(_) => {
+                path = numbered(&path, self.next_chunk);
                 let output = Output::at(&path);
                 Destination::File(
                     output.map_err(|error| ControlError::new(Code::CreateFile, error.to_string()))?,
@@ -731,6 +732,13 @@ fn remove(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
         removed => removed,
     }
+}
+
+/// Where the spool of a recording is, by its number: the next one begins before this one has ended.
+fn numbered(path: &Path, number: u64) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{number}.dat"));
+    path.with_file_name(name)
 }
 
 fn not_recording() -> ControlError {
