@@ -202,6 +202,11 @@ impl Daemon {
         self.process = Some(Running::start(&mut command));
         drop(passed);
         wait_for("the daemon", || std::os::unix::net::UnixStream::connect(self.socket()).ok());
+        if self.config().exists() {
+            // Connections wait until it does what its configuration says.
+            let status = self.ask("GET", "/v1/sessions", None).0;
+            assert_eq!(status, 200, "the daemon does not answer");
+        }
     }
 
     /// Its directory.
@@ -308,18 +313,20 @@ impl Daemon {
     pub fn session(&self, user: User, name: &str, output: &Path, rules: &[Value]) {
         let new = serde_json::json!({"name": name, "mode": {"local": {"output": output}}});
         self.tell_as(user, "POST", "/v1/sessions", Some(&new));
-        let in_path = |byte: u8| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => char::from(byte).to_string(),
-            other => format!("%{other:02X}"),
-        };
-        let encoded = name.bytes().map(in_path).collect::<Vec<_>>().concat();
-        let channels = format!("/v1/sessions/{encoded}/domains/kernel/channels");
+        let channels = format!("/v1/sessions/{}/domains/kernel/channels", encoded(name));
         let channel = serde_json::json!({"name": "channel0"});
         self.tell_as(user, "POST", &channels, Some(&channel));
         for rule in rules {
             self.tell_as(user, "POST", &format!("{channels}/channel0/rules"), Some(rule));
         }
     }
+}
+
+/// A name as a part of a path in a request (RFC 3986, section 2.1).
+pub fn encoded(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let of = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    name.bytes().map(of).collect()
 }
 
 impl Drop for Daemon {

@@ -140,7 +140,8 @@ impl Prometheus {
     pub fn wait_for_scrape(&self) {
         let now = self.value("vector(time())");
         wait_for("a scrape", || {
-            let at = self.query("timestamp(up == 1)");
+            // Of what is no selector, the time is that of the query.
+            let at = self.query("timestamp(up) and up == 1");
             at.values().any(|at| *at > now).then_some(())
         });
     }

@@ -4,11 +4,20 @@ use std::{
     fs::{self, Permissions},
     os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
 };
 
 use integration_tests::{
     daemon::{Daemon, GID, ROOT, User},
-    harness::{Caller, Ended, agent_path, program, run, wait_for},
+    harness::{
+        Caller, Ended, Ledger, Report, agent, agent_path, is_getppid, name_of, program, run, wait_for,
+    },
+    trace_cmd,
 };
 use serde_json::{Value, json};
 
@@ -32,14 +41,20 @@ fn files_of(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
     files(&daemon.path().join("state/sessions").join(name))
 }
 
-/// The names of root's sessions.
+/// The names of root's sessions that are started.
 fn sessions(daemon: &Daemon) -> Vec<String> {
     let all = daemon.tell("GET", "/v1/sessions", None);
-    all.as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap().to_owned()).collect()
+    let active = all.as_array().unwrap().iter().filter(|of| of["active"] == true);
+    active.map(|of| of["name"].as_str().unwrap().to_owned()).collect()
 }
 
 fn stop(daemon: &Daemon, name: &str) {
     daemon.tell("POST", &format!("/v1/sessions/{name}/stop"), None);
+}
+
+/// The events that the files have, and those that they say were lost.
+fn recorded_and_lost(files: &[PathBuf]) -> u64 {
+    found(files) + files.iter().map(|file| Ledger::of(file).lost()).sum::<u64>()
 }
 
 /// What the last reading has led to, when it is what is waited for: files that are written one by one may be
@@ -53,6 +68,125 @@ fn last(daemon: &Daemon, is_it: impl Fn(&Value) -> bool) -> Value {
 
 fn no_change() -> Value {
     json!({"mistakes": [], "changes": [], "failures": []})
+}
+
+/// A caller that makes calls until it is told to end.
+struct Calling {
+    is_over: Arc<AtomicBool>,
+    calls: JoinHandle<Caller>,
+}
+
+impl Calling {
+    fn start(mut caller: Caller) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let calls = std::thread::spawn(move || {
+            while !until.load(Ordering::Relaxed) {
+                caller.call(200);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            caller.settle();
+            caller
+        });
+        Self { is_over, calls }
+    }
+
+    fn end(self) -> Caller {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.calls.join().unwrap()
+    }
+}
+
+#[test]
+fn what_the_files_say_is_recorded() {
+    let mut caller = Caller::start();
+    let daemon = Daemon::start_configured("");
+    assert_eq!(sessions(&daemon), [""; 0]);
+    let text = session("one", CALLS, &caller) + &session("two", CALLS, &caller);
+    let more = daemon.config().with_file_name("conf.d");
+    fs::create_dir(&more).unwrap();
+    fs::write(more.join("10-two.toml"), "[sessions.two]\nenabled = false\n").unwrap();
+    fs::write(more.join("20-three.toml"), session("three", RETURNS, &caller)).unwrap();
+    fs::write(more.join("30-not-read"), "nonsense").unwrap();
+    fs::write(more.join(".40-not-read.toml"), "nonsense").unwrap();
+    fs::write(daemon.config(), text).unwrap();
+    wait_for("the sessions", || (sessions(&daemon) == ["one", "three"]).then_some(()));
+    caller.call(3000);
+    caller.settle();
+    // Of the file that switches it off.
+    fs::remove_file(more.join("10-two.toml")).unwrap();
+    wait_for("the session", || (sessions(&daemon) == ["one", "three", "two"]).then_some(()));
+    caller.call(500);
+    caller.settle();
+    for name in ["one", "two", "three"] {
+        stop(&daemon, name);
+    }
+    let [one, two, three] = ["one", "two", "three"].map(|name| files_of(&daemon, name));
+    assert_eq!((one.len(), two.len(), three.len()), (1, 1, 1));
+    let stock = trace_cmd::report(&one[0], &[]);
+    assert_eq!(stock.lines().filter(|line| is_getppid(line)).count() as u64, caller.calls());
+    assert_eq!(found(&two), 500);
+    let returns = Report::of(&three[0]).count(|line| name_of(line) == "sys_exit");
+    assert_eq!(returns, caller.calls());
+    // What goes from the files ends, and its files stay.
+    fs::remove_file(more.join("20-three.toml")).unwrap();
+    let told = last(&daemon, |told| told["changes"] == json!(["session three removed"]));
+    assert_eq!((&told["mistakes"], &told["failures"]), (&json!([]), &json!([])));
+    assert_eq!(daemon.ask("GET", "/v1/sessions/three", None).0, 404);
+    assert_eq!(files_of(&daemon, "three"), three);
+}
+
+#[test]
+fn rules_come_and_go_without_a_gap_and_what_is_as_before_goes_on() {
+    let (caller, mut other) = (Caller::start(), Caller::start());
+    let text = |rules: &str, other: &Caller| session("one", rules, &caller) + &session("other", CALLS, other);
+    let (few, more) = (text(CALLS, &other), text(&format!("{CALLS}, {RETURNS}"), &other));
+    let daemon = Daemon::start_configured(&few);
+    let calling = Calling::start(caller);
+    for turn in 0..3 {
+        other.call(100);
+        assert_eq!(daemon.configure(&more)["changes"], json!(["session one changed"]), "{turn}");
+        other.call(100);
+        // As `systemctl reload` asks for it; nothing is other than before.
+        assert_eq!(daemon.read_after(|| daemon.signal(libc::SIGHUP)), no_change());
+        assert_eq!(daemon.configure(&few)["changes"], json!(["session one changed"]), "{turn}");
+    }
+    let caller = calling.end();
+    other.settle();
+    stop(&daemon, "one");
+    stop(&daemon, "other");
+    let (of_one, of_other) = (files_of(&daemon, "one"), files_of(&daemon, "other"));
+    assert_eq!((of_one.len(), of_other.len()), (1, 1), "rules change within a trace chunk");
+    assert_eq!(recorded_and_lost(&of_one), caller.calls());
+    assert_eq!(found(&of_other), other.calls());
+    let returns = Report::of(&of_one[0]).count(|line| name_of(line) == "sys_exit");
+    assert!(returns > 0 && returns < caller.calls(), "{returns} of {}", caller.calls());
+}
+
+#[test]
+fn other_rings_begin_a_chunk_without_a_gap() {
+    let caller = Caller::start();
+    let text = session("one", CALLS, &caller);
+    let daemon = Daemon::start_configured(&text);
+    let calling = Calling::start(caller);
+    for size in ["8M", "2M"] {
+        // Some of the events are of each chunk.
+        std::thread::sleep(Duration::from_millis(100));
+        let told = daemon.configure(&format!("{text}ring_bytes = {}\n", integer(size)));
+        assert_eq!(told["changes"], json!(["session one changed"]), "{told}");
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let caller = calling.end();
+    stop(&daemon, "one");
+    let there = files_of(&daemon, "one");
+    assert_eq!(there.len(), 3, "{there:?}");
+    assert!(there.iter().all(|file| Report::of(file).count(is_getppid) > 0), "{there:?}");
+    assert_eq!(recorded_and_lost(&there), caller.calls());
+}
+
+/// Bytes of a text as `8M`.
+fn integer(size: &str) -> u64 {
+    size.strip_suffix('M').unwrap().parse::<u64>().unwrap() << 20
 }
 
 #[test]
@@ -105,6 +239,108 @@ fn changes_of_files_are_seen_however_they_are_made() {
 }
 
 #[test]
+fn mistakes_change_nothing_and_are_all_told() {
+    let mut caller = Caller::start();
+    let text = session("one", CALLS, &caller);
+    let daemon = Daemon::start_configured(&text);
+    caller.call(100);
+    let wrong =
+        format!("hots = \"a\"\n{}\n[metrics]\nlisten = \"nowhere\"\n", session("two", CALLS, &caller));
+    let more = daemon.config().with_file_name("conf.d");
+    fs::create_dir(&more).unwrap();
+    fs::write(more.join("a.toml"), "[triggers.\"\u{e4}\"]\nactions = []\ncondition = 7\n").unwrap();
+    fs::write(daemon.config(), wrong).unwrap();
+    let told = last(&daemon, |told| told["mistakes"].as_array().unwrap().len() == 3);
+    let mistakes: Vec<&str> =
+        told["mistakes"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    let (first, second) = (daemon.config(), more.join("a.toml"));
+    let says = [(&first, "1:1: unknown field `hots`"), (&first, "9:10: "), (&second, "3:13: ")];
+    for (mistake, (path, says)) in mistakes.iter().zip(says) {
+        let start = format!("{}:{says}", path.display());
+        assert!(mistake.starts_with(&start), "{start}: {mistakes:#?}");
+        assert!(daemon.has_said(mistake), "{}", daemon.said());
+    }
+    assert_eq!((&told["changes"], &told["failures"]), (&json!([]), &json!([])));
+    assert_eq!(sessions(&daemon), ["one"]);
+    assert!(daemon.tell("GET", "/v1/configuration", None)["refused"].as_u64().unwrap() > 0);
+    // A daemon does not start with it.
+    let refused = ended(&daemon, &[]).expect(2);
+    assert!(mistakes.iter().all(|mistake| refused.err.contains(mistake)), "{}", refused.err);
+    // It is told by nobody but root.
+    let user = User { uid: 61_002, gid: GID };
+    assert_eq!(daemon.ask_as(user, "GET", "/v1/configuration", None).0, 403);
+    fs::remove_file(second).unwrap();
+    fs::write(daemon.config(), text).unwrap();
+    // It is what is in force.
+    last(&daemon, |told| *told == no_change());
+    caller.call(100);
+    caller.settle();
+    stop(&daemon, "one");
+    let of_one = files_of(&daemon, "one");
+    assert_eq!((of_one.len(), found(&of_one)), (1, caller.calls()));
+}
+
+/// What another daemon says with the same configuration.
+fn ended(daemon: &Daemon, options: &[&str]) -> Ended {
+    let (socket, state) = (daemon.path().join("other.sock"), daemon.path().join("other"));
+    let mut command = agent(daemon.path(), ["daemon", "--config"]);
+    command.arg(daemon.config()).arg("--socket").arg(socket).arg("--state").arg(state).args(options);
+    run(&mut command)
+}
+
+#[test]
+fn what_cannot_be_recorded_leaves_the_rest_and_is_tried_again() {
+    let mut caller = Caller::start();
+    let daemon = Daemon::start_configured("");
+    let place = daemon.path().join("place");
+    fs::write(&place, "in the way").unwrap();
+    let late = session("late", CALLS, &caller)
+        .replace("[sessions.late]\n", &format!("[sessions.late]\noutput = \"{}/of/it\"\n", place.display()));
+    let none = session("none", r#"{ what = { events = "nosuch:event" } }"#, &caller);
+    let trigger = |rule: &str| {
+        format!(
+            "[triggers.t]\ncondition.event_rule_matches = {{ domain = \"kernel\", rule = {{ name = \"{rule}\", \
+             instrumentation = \"tracepoint\" }} }}\nactions = [{{ do = \"notify\" }}]\n"
+        )
+    };
+    let text = session("one", CALLS, &caller) + &late + &none + &trigger("nosuch:event");
+    let told = daemon.configure(&text);
+    assert_eq!(told["changes"], json!(["session one added"]), "{told}");
+    let failures = |told: &Value| -> Vec<String> {
+        let all = told["failures"].as_array().unwrap();
+        all.iter().map(|one| one.as_str().unwrap().split(": ").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(failures(&told), ["session late", "session none", "trigger t"], "{told}");
+    assert_eq!(sessions(&daemon), ["one"]);
+    let health = daemon.tell("GET", "/v1/health", None);
+    assert_eq!((&health["live"], &health["ready"]), (&json!(true), &json!(false)));
+    assert_eq!(health["reasons"], told["failures"]);
+    assert_eq!(daemon.ask("GET", "/v1/health/ready", None).0, 503);
+    assert!(daemon.has_said("session none: "), "{}", daemon.said());
+    // Mistakes that come meanwhile do not hide what is missing.
+    let refused = daemon.configure("nonsense");
+    assert_eq!((refused["mistakes"].as_array().unwrap().len(), &refused["failures"]), (1, &told["failures"]));
+    daemon.configure(&text);
+    fs::remove_file(&place).unwrap();
+    wait_for("it to be tried again", || (sessions(&daemon) == ["late", "one"]).then_some(()));
+    let told = last(&daemon, |told| told["changes"] == json!(["session late added"]));
+    assert_eq!(failures(&told), ["session none", "trigger t"]);
+    assert_eq!(daemon.said().matches("session none: ").count(), 1, "what fails again is told once");
+    // A session goes on as it was when what it becomes cannot be recorded.
+    let changed = session("one", &format!("{CALLS}, {{ what = {{ events = \"nosuch:event\" }} }}"), &caller);
+    let told = daemon.configure(&changed);
+    assert_eq!(failures(&told), ["session one"], "{told}");
+    assert_eq!(daemon.tell("GET", "/v1/health", None)["ready"], false);
+    caller.call(100);
+    caller.settle();
+    let told = daemon.configure(&session("one", CALLS, &caller));
+    assert_eq!(told, no_change());
+    assert_eq!(daemon.tell("GET", "/v1/health", None), json!({"live": true, "ready": true, "reasons": []}));
+    stop(&daemon, "one");
+    assert_eq!(found(&files_of(&daemon, "one")), caller.calls());
+}
+
+#[test]
 fn clients_control_what_they_cannot_change() {
     let mut caller = Caller::start();
     let keeps = session("keeps", CALLS, &caller)
@@ -125,7 +361,7 @@ fn clients_control_what_they_cannot_change() {
     ];
     for (method, path, body) in refused {
         let (status, answer) = daemon.ask(method, &path, body.as_ref());
-        assert_eq!(status, 501, "{method} {path}: {answer}");
+        assert!(status >= 400, "{method} {path}: {status} {answer}");
         assert!(answer["message"].as_str().unwrap().contains("configuration"), "{method} {path}: {answer}");
     }
     assert_eq!(sessions(&daemon), ["keeps", "one"]);
@@ -153,6 +389,55 @@ fn clients_control_what_they_cannot_change() {
         (path.parent(), found(std::slice::from_ref(&path))),
         (Some(&*daemon.path().join("state/sessions/keeps")), caller.calls())
     );
+}
+
+#[test]
+fn a_daemon_that_is_replaced_hands_configured_sessions_over() {
+    let mut caller = Caller::start();
+    let trigger = format!(
+        "[triggers.t]\ncondition.event_rule_matches = {{ domain = \"kernel\", rule = {{ name = \
+         \"raw_syscalls:sys_enter\", instrumentation = \"tracepoint\", filter = \"id == 110 && common_pid == {}\" }} \
+         }}\nactions = [{{ do = \"notify\" }}]\n",
+        caller.pid()
+    );
+    let text = session("one", CALLS, &caller);
+    let mut daemon = Daemon::start_configured(&(text.clone() + &trigger)).supervised();
+    let fired = |daemon: &Daemon| {
+        let triggers = daemon.tell("GET", "/v1/triggers", None);
+        assert_eq!(
+            (&triggers[0]["name"], &triggers[0]["configured"]),
+            (&json!("t"), &json!(true)),
+            "{triggers}"
+        );
+        triggers[0]["fired"].as_u64().unwrap()
+    };
+    caller.call(10);
+    caller.settle();
+    wait_for("the trigger", || (fired(&daemon) == 10).then_some(()));
+    let files_before = files_of(&daemon, "one");
+    let closed = files_before.iter().filter(|file| file.extension().is_some_and(|end| end == "dat")).count();
+    assert_eq!(closed, 1, "of the daemon that has ended: {files_before:?}");
+    for _ in 0..2 {
+        daemon.replace();
+        assert_eq!(daemon.tell("GET", "/v1/configuration", None)["last"], no_change());
+        assert!(fired(&daemon) >= 10);
+        caller.call(500);
+        caller.settle();
+    }
+    assert_eq!(files_of(&daemon, "one"), files_before, "it records where it did");
+    wait_for("the trigger", || (fired(&daemon) > 10).then_some(()));
+    // What has changed in the files meanwhile is done by the next one.
+    daemon.let_go();
+    fs::write(daemon.config(), text + &session("two", CALLS, &caller)).unwrap();
+    daemon.start_again();
+    let told = daemon.tell("GET", "/v1/configuration", None);
+    assert_eq!(told["last"]["changes"], json!(["trigger t removed", "session two added"]), "{told}");
+    caller.call(100);
+    caller.settle();
+    stop(&daemon, "one");
+    stop(&daemon, "two");
+    let (one, two) = (files_of(&daemon, "one"), files_of(&daemon, "two"));
+    assert_eq!((one.len(), found(&one), found(&two)), (closed + 1, caller.calls(), 100));
 }
 
 #[test]
@@ -283,4 +568,40 @@ fn health_is_told_by_exit_codes() {
         assert!(none.err.contains(socket.to_str().unwrap()), "{}", none.err);
     }
     daemon.start_again();
+}
+
+#[test]
+fn a_flight_recorder_keeps_what_its_size_holds() {
+    let mut caller = Caller::start();
+    let text = |size: &str| {
+        let of = session("one", CALLS, &caller);
+        let mode = format!("[sessions.one]\nmode = \"snapshot\"\nkeep.size = \"{size}\"\n");
+        of.replace("[sessions.one]\n", &mode)
+    };
+    let (small, large) = (text("256K"), text("64M"));
+    let daemon = Daemon::start_configured(&small);
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    let room = |daemon: &Daemon| {
+        let usage = daemon.tell("GET", "/v1/sessions/one/usage", None);
+        let cpus = usage["channels"][0]["cpus"].as_array().unwrap();
+        cpus.iter().map(|cpu| cpu["rings"]["room_bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    let snapshot = |daemon: &Daemon| {
+        let taken = daemon.tell("POST", "/v1/sessions/one/snapshots", Some(&json!({})));
+        let file = PathBuf::from(taken["path"].as_str().unwrap());
+        assert_eq!(taken["events"], found(std::slice::from_ref(&file)));
+        taken["events"].as_u64().unwrap()
+    };
+    caller.call(50_000);
+    caller.settle();
+    assert!(room(&daemon) <= (256 << 10) + cpus * 4096, "{}", room(&daemon));
+    let kept = snapshot(&daemon);
+    // 72 bytes of a record at most, and less than all that were made.
+    assert!(kept > 1000 && kept < 256 * 1024 / 32, "{kept}");
+    daemon.configure(&large);
+    assert!(room(&daemon) > 32 << 20, "{}", room(&daemon));
+    let before = caller.calls();
+    caller.call(50_000);
+    caller.settle();
+    assert_eq!(snapshot(&daemon), caller.calls() - before, "all of them have room");
 }

@@ -175,7 +175,7 @@ fn the_document_has_the_requests_that_there_are() {
         let name = reference.split('"').next().unwrap();
         assert!(!matches!(document["components"]["schemas"][name], Value::Null), "{name}");
     }
-    assert_eq!(requests, 33);
+    assert_eq!(requests, 40);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! What monitoring systems read is what was recorded and lost.
+#![expect(clippy::float_cmp, reason = "counts and zero are exact")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,14 +7,17 @@ use std::{
 };
 
 use integration_tests::{
-    daemon::{Daemon, GID, ROOT, User},
-    harness::{Caller, wait_for},
-    prometheus::{Series, free_port, lint, parsed},
+    daemon::{Daemon, GID, ROOT, User, encoded},
+    harness::{Caller, Report, is_getppid, ledger_in_info, wait_for},
+    prometheus::{Prometheus, Series, free_port, lint, parsed},
 };
 use serde_json::json;
 use tracer_agent::service::metrics::metrics;
 
-use super::calls;
+use super::{calls, files};
+
+/// The causes of loss in ledgers.
+const CAUSES: [&str; 5] = ["ring_full", "oversize", "read_fault", "nested", "rate_limit"];
 
 /// A configuration that serves metrics, with a session of the calls of a process whose rings are small.
 fn config(port: u16, of: &Caller) -> String {
@@ -23,6 +27,64 @@ fn config(port: u16, of: &Caller) -> String {
          rules = [{{ what = {{ events = \"raw_syscalls:sys_enter\" }}, filter = \"id == 110\" }}]\n",
         of.pid()
     )
+}
+
+/// A count of all CPUs in a ledger.
+fn in_ledger(ledger: &serde_json::Value, key: &str) -> u64 {
+    let cpus = ledger["cpus"].as_array().unwrap();
+    let of = |cpu: &serde_json::Value| cpu.pointer(key).and_then(serde_json::Value::as_u64);
+    cpus.iter().map(|cpu| of(cpu).unwrap_or_else(|| panic!("{key}: {cpu}"))).sum()
+}
+
+#[test]
+fn prometheus_stores_what_the_ledger_says() {
+    let (port, mut caller) = (free_port(), Caller::start());
+    let daemon = Daemon::start_configured(&config(port, &caller));
+    let server = Prometheus::start(daemon.path(), &format!("127.0.0.1:{port}"));
+    caller.call(100);
+    daemon.signal(libc::SIGSTOP);
+    caller.call(20_000);
+    daemon.signal(libc::SIGCONT);
+    caller.settle();
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let [file] = &files(&daemon.path().join("state/sessions/one"))[..] else { panic!("more than one file") };
+    let ledger = ledger_in_info(file);
+    server.wait_for_scrape();
+    let events = server.value("sum(tracer_agent_events_total{session=\"one\",uid=\"0\",channel=\"calls\"})");
+    assert_eq!(events, in_ledger(&ledger, "/recorded") as f64, "{ledger}");
+    assert_eq!(events, Report::of(file).count(is_getppid) as f64, "as the stock reader finds");
+    let lost: f64 = CAUSES
+        .map(|cause| {
+            let query = format!("sum(tracer_agent_lost_events_total{{session=\"one\",cause=\"{cause}\"}})");
+            let lost = server.value(&query);
+            assert_eq!(lost, in_ledger(&ledger, &format!("/lost/{cause}")) as f64, "{cause}: {ledger}");
+            lost
+        })
+        .iter()
+        .sum();
+    assert!(lost > 10_000.0, "32 KB cannot hold 20 000 events: {lost}");
+    assert_eq!(events + lost, caller.calls() as f64);
+    let by_event = server.value("sum(tracer_agent_event_lost_total{event=\"raw_syscalls:sys_enter\"})");
+    assert_eq!(by_event, lost);
+    assert_eq!(server.value("tracer_agent_session_active{session=\"one\"}"), 0.0);
+    assert_eq!(server.value("tracer_agent_ready"), 0.0, "it is stopped");
+    assert!(server.query("tracer_agent_ring_room_bytes").is_empty(), "there are no rings");
+    let host = server.query("tracer_agent_host_info");
+    let labels =
+        [("host", "web-17"), ("rack", "b\n\"7\"\\")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(host.keys().next().unwrap().1, BTreeMap::from(labels));
+    // The rings of the next recording.
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    server.wait_for_scrape();
+    let cpus = server.value("count(tracer_agent_ring_room_bytes{session=\"one\"})");
+    assert_eq!(server.value("sum(tracer_agent_ring_room_bytes{session=\"one\"})"), cpus * 32768.0);
+    assert_eq!(server.value("tracer_agent_session_active"), 1.0);
+    // Of the programs there is something in the second after they were first measured.
+    wait_for("a window", || (!server.query("tracer_agent_programs > 0").is_empty()).then_some(()));
+    assert!(server.value("tracer_agent_program_cpu_ratio") < 1.0);
+    assert!(server.value("process_resident_memory_bytes") > 1e6);
+    let started = server.value("process_start_time_seconds");
+    assert!((server.value("vector(time())") - started).abs() < 3600.0, "{started}");
 }
 
 /// What is the same each time while nothing is recorded.
@@ -41,7 +103,7 @@ fn both_formats_say_the_same_and_are_as_they_should() {
                    \"oom:mark_victim\", instrumentation = \"tracepoint\" } }\nactions = [{ do = \"notify\" }]\n";
     let daemon = Daemon::start_configured(&(config(port, &caller) + trigger));
     daemon.session(ROOT, odd, &daemon.path().join("odd"), &[calls()]);
-    let encoded = "he%20said%20%22%C3%BCber%5C%22%20%7Ba=%27b%27%7D%20%23%20x";
+    let encoded = encoded(odd);
     daemon.tell("POST", &format!("/v1/sessions/{encoded}/start"), None);
     daemon.signal(libc::SIGSTOP);
     caller.call(5000);
