@@ -108,7 +108,7 @@ pub struct Reload {
     pub mistakes: Vec<String>,
     /// What was added, changed and removed.
     pub changes: Vec<String>,
-    /// What could not be done, and why.
+    /// What of the configuration in force could not be done, and why. It is tried again each 30 seconds.
     pub failures: Vec<String>,
 }
 

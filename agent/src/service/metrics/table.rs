@@ -324,7 +324,7 @@ pub(super) const METRICS: &[Metric] = &[
         unit: None,
         kind: Kind::Gauge,
         labels: &[],
-        help: "How many mistakes the last configuration has, or how much of it could not be done.",
+        help: "How many mistakes the last configuration has, and how much of the one in force could not be done.",
         samples: |snapshot| {
             let failures = |of: &crate::control::api::ConfigurationState| {
                 of.last.mistakes.len() + of.last.failures.len()
