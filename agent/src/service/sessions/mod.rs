@@ -3,6 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `model` | its description, and which changes of it are allowed |
+//! | `configured` | those that the daemon's configuration says |
 //! | `defaults` | what channels are like where nothing is said |
 //! | `expand` | which events its rules mean on this kernel |
 //! | `programs` | the markers of programs that run |
@@ -11,6 +12,7 @@
 //! | `running` | what that thread does |
 //! | `tally` | what a session has counted in its recordings |
 
+mod configured;
 mod defaults;
 mod expand;
 mod model;
