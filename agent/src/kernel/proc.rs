@@ -217,6 +217,11 @@ pub fn uname_text() -> String {
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
+/// What this machine is called.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Whether this process sees the ids that the kernel itself uses: those of the first pid namespace, whose
 /// inode number is fixed (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 pub fn in_initial_pid_namespace() -> bool {

@@ -82,7 +82,7 @@ pub fn url(address: SocketAddr, offer: &Offer) -> String {
 
 /// What viewers are told that this machine is called.
 pub fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = crate::kernel::proc::host_name();
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 

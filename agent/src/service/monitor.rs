@@ -15,7 +15,11 @@ use super::{
     metrics::{Process, ProgramTimes, Programs, Snapshot},
     registry::{Detail, Registry},
 };
-use crate::control::{Usage, api::Health};
+use crate::{
+    control::{Usage, api::Health},
+    kernel::proc::host_name,
+    output::Directory,
+};
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);
@@ -129,7 +133,7 @@ impl Monitor {
             is_ready,
             process: Process::read(),
             programs: looked.programs,
-            disk_free: free_bytes(&self.state),
+            disk_free: Directory::open(&self.state).and_then(|dir| dir.free_bytes()).ok(),
         }
     }
 
@@ -149,10 +153,10 @@ impl Monitor {
             reasons.extend(configuration.failures());
             let active: Vec<String> =
                 self.registry.list(Some(0)).into_iter().filter(|of| of.active).map(|of| of.name).collect();
-            for name in self.registry.configured().iter().filter(|name| !active.contains(name)) {
+            let configured = self.registry.configured();
+            for name in configured.iter().filter(|name| !active.contains(name)) {
                 reasons.push(format!("the session {name} is stopped"));
             }
-            let configured = self.registry.configured();
             reasons.extend(looked.too_old(&config.health, &configured));
             reasons.extend(looked.too_many_lost(&config.health));
         }
@@ -200,15 +204,6 @@ fn waiting(usage: &Usage, before: &BTreeMap<Key, Stored>, now: Instant) -> Optio
         _ => Some(now),
     };
     Some((key, Stored { bytes, waits_since }))
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-fn free_bytes(dir: &std::path::Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(dir).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 #[cfg(test)]

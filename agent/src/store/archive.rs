@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::content::{self, Content};
 use super::failure::StoreError;
 use super::name::{Form, ID_DIGITS, Name};
+use crate::kernel::proc::host_name;
 use crate::tracedat::reader::Reader;
 
 /// The longest texts that an archive is described with.
@@ -47,7 +48,7 @@ impl Archive {
             Form::Directory => opened.oldest,
             Form::File => end.saturating_sub(duration(&opened.content)),
         };
-        Ok(Self { path, host: host(), session: session.into(), begin, end })
+        Ok(Self { path, host: host_name(), session: session.into(), begin, end })
     }
 
     /// The name of its object.
@@ -73,9 +74,4 @@ impl Archive {
 fn duration(content: &Content) -> u64 {
     let reader = content.file().and_then(|file| Reader::open(file.try_clone().ok()?).ok());
     reader.and_then(|reader| reader.span()).map_or(0, |(first, last)| last.saturating_sub(first))
-}
-
-/// The name of this machine.
-pub(super) fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -77,7 +77,7 @@ impl Target {
         // A random UUID (RFC 9562, section 5.4).
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = crate::kernel::proc::host_name();
         Ok(NewSession {
             name: self.session.clone(),
             host,
