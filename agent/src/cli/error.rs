@@ -22,6 +22,9 @@ use crate::{
     tracedat::{reader::ReadError, rewrite::RewriteError},
 };
 
+#[cfg(feature = "service")]
+use crate::ctl::client::ClientError;
+
 /// Why a command failed. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -140,6 +143,17 @@ impl From<CommandError> for CliError {
 }
 
 impl CliError {
+    /// The session daemon does not answer, or refuses; what else is to be said of that is in `refused`.
+    #[cfg(feature = "service")]
+    pub(super) fn daemon(error: &ClientError, refused: impl FnOnce() -> String) -> Self {
+        Self::Daemon(match error {
+            ClientError::NoDaemon { .. } => {
+                format!("{error}; `tracer-agent daemon` starts one, and --socket names another socket")
+            }
+            _ => refused(),
+        })
+    }
+
     pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }

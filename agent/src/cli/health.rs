@@ -5,12 +5,9 @@ use std::{io::Write, path::PathBuf};
 use clap::Args;
 
 use super::{CliError, exit::ExitCode};
-use crate::{
-    control::Code,
-    ctl::{
-        client::Client,
-        socket::{self, UnixTransport},
-    },
+use crate::ctl::{
+    client::Client,
+    socket::{self, UnixTransport},
 };
 
 /// Say whether the daemon is alive, and does what its configuration says
@@ -39,14 +36,7 @@ pub(super) fn run(args: &HealthArgs, out: &mut impl Write) -> Result<ExitCode, C
     let path = socket::chosen(args.socket.as_deref());
     let transport = UnixTransport::new(&path).map_err(CliError::system("ask the daemon"))?;
     let mut client = Client::new(Box::new(transport));
-    let health = client.health().map_err(|error| {
-        CliError::Daemon(match error.code() {
-            Code::NoDaemon => {
-                format!("{error}; `tracer-agent daemon` starts one, and --socket names another socket")
-            }
-            _ => error.to_string(),
-        })
-    })?;
+    let health = client.health().map_err(|error| CliError::daemon(&error, || error.to_string()))?;
     let written = CliError::system("write the answer");
     let (what, is_so) = if args.live { ("alive", health.live) } else { ("ready", health.ready) };
     let code = if is_so { ExitCode::Ok } else { ExitCode::Failure };

@@ -132,10 +132,7 @@ impl Looking<'_> {
 
 fn refused(asked: &Asked, error: &ClientError) -> CliError {
     let name = asked.session.as_deref().unwrap_or_default();
-    CliError::Daemon(match error.code() {
-        Code::NoDaemon => {
-            format!("{error}; `tracer-agent daemon` starts one, and --socket names another socket")
-        }
+    CliError::daemon(error, || match error.code() {
         Code::NoSession => format!(
             "there is no session {name}; `tracer-agent top --sessions` shows those there are, and as root \
              --owner-uid N names another user's"

@@ -71,6 +71,12 @@ impl Whose {
             other => Ok(other.unwrap_or(peer.uid)),
         }
     }
+
+    /// Whose are listed: those of all users, if root names none.
+    fn listed(&self, peer: Peer) -> Result<Option<u32>, ControlError> {
+        let is_all = peer.is_root() && self.uid.is_none();
+        Ok(Some(self.of(peer)?).filter(|_| !is_all))
+    }
 }
 
 /// All requests. Connections are of one peer each, which is an extension of their requests.
@@ -192,12 +198,7 @@ pub(super) async fn list_sessions(
     Extension(peer): Who,
     Query(whose): Query<Whose>,
 ) -> Response {
-    answer(move || {
-        let all = peer.is_root() && whose.uid.is_none();
-        let uid = whose.of(peer)?;
-        Ok(registry.list((!all).then_some(uid)))
-    })
-    .await
+    answer(move || Ok(registry.list(whose.listed(peer)?))).await
 }
 
 /// Creates a session.
@@ -218,12 +219,7 @@ pub(super) async fn list_triggers(
     Extension(peer): Who,
     Query(whose): Query<Whose>,
 ) -> Response {
-    answer(move || {
-        let all = peer.is_root() && whose.uid.is_none();
-        let uid = whose.of(peer)?;
-        Ok(registry.triggers().list((!all).then_some(uid)))
-    })
-    .await
+    answer(move || Ok(registry.triggers().list(whose.listed(peer)?))).await
 }
 
 /// Adds a trigger.
@@ -418,12 +414,7 @@ pub(super) async fn all_usage(
     Extension(peer): Who,
     Query(whose): Query<Whose>,
 ) -> Response {
-    answer(move || {
-        let all = peer.is_root() && whose.uid.is_none();
-        let uid = whose.of(peer)?;
-        Ok(registry.usages((!all).then_some(uid), Detail::Sums))
-    })
-    .await
+    answer(move || Ok(registry.usages(whose.listed(peer)?, Detail::Sums))).await
 }
 
 about_session! {
