@@ -607,15 +607,21 @@ mod tests {
         assert_eq!(names(&store).len(), 2);
     }
 
-    #[test]
-    fn what_is_not_what_was_sent_is_sent_again() {
-        let (place, store) = Place::in_memory();
+    /// An archive that is stored, in a directory of its own, and who has stored it.
+    fn stored(place: &Place) -> (tempfile::TempDir, std::path::PathBuf, Uploader) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.dat");
         fs::write(&path, "content").unwrap();
-        let uploader = start(&place, dir.path());
+        let uploader = start(place, dir.path());
         uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
         assert!(uploader.flush(LONG));
+        (dir, path, uploader)
+    }
+
+    #[test]
+    fn what_is_not_what_was_sent_is_sent_again() {
+        let (place, store) = Place::in_memory();
+        let (_dir, path, uploader) = stored(&place);
         let name = names(&store).remove(0);
         let location = object_store::path::Path::from(name.as_str());
         block_on(store.put(&location, "damaged".into())).unwrap().unwrap();
@@ -654,12 +660,7 @@ mod tests {
     #[test]
     fn only_what_is_stored_is_deleted_unless_it_must_be() {
         let (place, _) = Place::in_memory();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a.dat");
-        fs::write(&path, "content").unwrap();
-        let uploader = start(&place, dir.path());
-        uploader.add(Archive::at(&path, "s").unwrap()).unwrap();
-        assert!(uploader.flush(LONG));
+        let (_dir, path, uploader) = stored(&place);
         let none =
             RetentionConfig { max_age: Some(crate::quantity::Period(LONG)), ..RetentionConfig::default() };
         assert_eq!(uploader.retain(&none).deleted_archives, 0);

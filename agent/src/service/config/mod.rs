@@ -39,8 +39,6 @@ pub use self::{
 };
 use self::{merge::merged, source::Sources};
 
-/// Where the configuration is, if nothing else is said.
-pub const DEFAULT_PATH: &str = "/etc/tracer-agent/agent.toml";
 /// The name of the directory of more files, beside the first one.
 pub const MORE: &str = "conf.d";
 

@@ -80,7 +80,6 @@ pub(super) fn prometheus(snapshot: Snapshot) -> Result<String, fmt::Error> {
                 let metric = METRICS.iter().find(|metric| metric.base_name() == name);
                 let full = metric.map_or_else(|| name.to_owned(), Metric::full_name);
                 let rest = if what == "TYPE" && rest == "info" { "gauge" } else { rest };
-                // A help of OpenMetrics ends with a full stop of its library.
                 writeln!(out, "# {what} {full} {rest}")?;
             }
             _ => writeln!(out, "{line}")?,
@@ -102,9 +101,7 @@ impl Collector for Snapshot {
                 Kind::Gauge => MetricType::Gauge,
                 Kind::Info => MetricType::Info,
             };
-            let help = metric.help.trim_end_matches('.');
-            let mut family =
-                encoder.encode_descriptor(metric.name, &format!("{help}."), unit.as_ref(), kind)?;
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
             for (labels, value) in samples {
                 match (metric.kind, value) {
                     (Kind::Info, _) => family.encode_info(&labels)?,

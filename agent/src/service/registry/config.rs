@@ -1,7 +1,7 @@
 //! Sessions and triggers that the configuration says.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -53,9 +53,11 @@ impl Registry {
             .filter(|(_, trigger)| trigger.enabled)
             .map(|(name, trigger)| (name, trigger.trigger(name)))
             .collect();
+        let mut kept = BTreeSet::new();
         for there in self.triggers.list(Some(UID)).into_iter().filter(|there| there.configured) {
-            let is_wanted = triggers.get(&there.name).is_some_and(|wanted| wanted.is_like(&there));
-            if !is_wanted {
+            if triggers.get(&there.name).is_some_and(|wanted| wanted.is_like(&there)) {
+                kept.insert(there.name);
+            } else {
                 let removed = self.triggers.remove(UID, &there.name);
                 applied.note(&format!("trigger {}", there.name), removed.map(|_| Some("removed")));
             }
@@ -71,13 +73,9 @@ impl Registry {
             let done = self.configure_session(name, session, (&default, cpus));
             applied.note(&format!("session {name}"), done);
         }
-        for (name, new) in triggers {
-            let is_there =
-                self.triggers.list(Some(UID)).iter().any(|there| there.configured && there.name == *name);
-            if !is_there {
-                let added = self.add_trigger(Owner::new(UID, GID), new);
-                applied.note(&format!("trigger {name}"), added.map(|_| Some("added")));
-            }
+        for (name, new) in triggers.into_iter().filter(|(name, _)| !kept.contains(*name)) {
+            let added = self.add_trigger(Owner::new(UID, GID), new);
+            applied.note(&format!("trigger {name}"), added.map(|_| Some("added")));
         }
         applied
     }

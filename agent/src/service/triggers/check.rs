@@ -21,7 +21,7 @@ const CAPTURES_MAX: usize = 64;
 /// The longest description of a field.
 const CAPTURE_MAX: usize = 512;
 /// The longest time that a snapshot waits for what comes after its trigger.
-pub(super) const AFTER_MAX: Duration = Duration::from_hours(1);
+const AFTER_MAX: Duration = Duration::from_hours(1);
 /// The longest path of a socket (unix(7)).
 const SOCKET_MAX: usize = 107;
 

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{check::AFTER_MAX, trigger::Entry};
+use super::trigger::Entry;
 use crate::{
     control::{
         api::Notification,
@@ -77,6 +77,8 @@ struct Work {
     firing: Firing,
     /// When it has fired.
     fired: Instant,
+    /// Whether actions wait for what comes after that.
+    waits: bool,
     /// The numbers of the actions that are due and not done.
     due: Mutex<VecDeque<usize>>,
 }
@@ -165,7 +167,13 @@ impl Executor {
         }
         if at_once < due.len() {
             let due = Mutex::new(due[at_once..].iter().copied().collect());
-            self.put(Arc::new(Work { entry: Arc::clone(entry), firing, fired: Instant::now(), due }));
+            self.put(Arc::new(Work {
+                entry: Arc::clone(entry),
+                firing,
+                fired: Instant::now(),
+                waits: true,
+                due,
+            }));
         }
     }
 
@@ -313,7 +321,7 @@ impl Work {
     /// When an action is due, if that is not now: a snapshot may wait for what comes after the trigger.
     fn waits_until(&self, index: usize) -> Option<Instant> {
         match self.entry.actions.get(index).map(|action| &action.kind) {
-            Some(ActionKind::SnapshotSession { window, .. }) => {
+            Some(ActionKind::SnapshotSession { window, .. }) if self.waits => {
                 self.fired.checked_add(window.after()).filter(|time| *time > Instant::now())
             }
             _ => None,
@@ -322,9 +330,9 @@ impl Work {
 
     /// The same, which waits for nothing.
     fn at_once(&self) -> Self {
-        let fired = self.fired.checked_sub(AFTER_MAX).unwrap_or(self.fired);
         let due = Mutex::new(std::mem::take(&mut *self.due()));
-        Self { entry: Arc::clone(&self.entry), firing: self.firing.clone(), fired, due }
+        let (entry, firing) = (Arc::clone(&self.entry), self.firing.clone());
+        Self { entry, firing, fired: self.fired, waits: false, due }
     }
 
     /// What was next is done, or has failed. If it was given up meanwhile, that counts.
