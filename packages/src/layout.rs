@@ -128,7 +128,9 @@ fn manuals(family: Family) -> Result<Vec<Entry>, Error> {
     manuals::write(scratch.path()).map_err(Error::file("write manuals to", scratch.path()))?;
     let mut entries = Vec::new();
     for page in files(&scratch.path().join("man"))? {
-        let path = format!("usr/share/man/man1/{}.gz", name(&page));
+        // `tracer-agent-record.1`, `tracer-agent.toml.5`: what a name ends with is the section.
+        let section = page.extension().and_then(|extension| extension.to_str()).unwrap_or("1");
+        let path = format!("usr/share/man/man{section}/{}.gz", name(&page));
         entries.push(Entry::bytes(path, gzip(&read(&page)?)).role(Role::Doc));
     }
     let zsh = match family {

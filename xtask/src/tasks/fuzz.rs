@@ -189,3 +189,20 @@ impl Fuzzer {
         Ok(command)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_has_inputs_to_begin_with_and_words_of_its_language() {
+        for (target, _) in TARGETS {
+            let seeds = seeds_of(target);
+            let dict = crate_dir().join(format!("dict/{seeds}.dict"));
+            let corpus = crate_dir().join("corpus").join(seeds);
+            assert!(dict.is_file(), "{} is missing", dict.display());
+            let inputs = fs::read_dir(&corpus).map(Iterator::count).unwrap_or_default();
+            assert!(inputs > 0, "{} is missing or empty", corpus.display());
+        }
+    }
+}

@@ -12,6 +12,9 @@ use crate::{Result, process};
 const STATIC_PROGRAMS: [(&str, &str); 3] =
     [("tracer-agent", "tracer-agent"), ("vm-tests", "vm-init"), ("vm-tests", "vm-load")];
 
+/// Their profile.
+const STATIC_PROFILE: &str = "tested";
+
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
@@ -79,14 +82,15 @@ fn with_messages() -> Command {
     cargo
 }
 
-/// The recorder as users get it, and what runs in guests: one build for all.
+/// The recorder as users get it, but less optimised, and what runs in guests: one build for all.
 pub(in crate::tasks) fn static_programs() -> Result<PathBuf> {
-    let mut cargo = process::cargo(["build", "--release", "--locked", "--target", STATIC_TARGET]);
+    let mut cargo =
+        process::cargo(["build", "--profile", STATIC_PROFILE, "--locked", "--target", STATIC_TARGET]);
     for (package, binary) in STATIC_PROGRAMS {
         cargo.args(["--package", package, "--bin", binary]);
     }
     process::run(&mut cargo)?;
-    Ok(workspace::target_dir().join(STATIC_TARGET).join("release"))
+    Ok(workspace::target_dir().join(STATIC_TARGET).join(STATIC_PROFILE))
 }
 
 /// Every test program of the packages that these suites are about.
