@@ -16,15 +16,16 @@ pub const LARGEST_PART: u64 = 1 << 30;
 /// Where archives go, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct UploadConfig {
     /// The store and what all names in it begin with: `s3://bucket/prefix`, `gs://bucket/prefix`,
     /// `az://container/prefix`, `https://host/path` (WebDAV) or `file:///directory`.
     pub url: String,
     /// The address of the service where it is not the provider's own: `https://minio.example:9000`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The region of the bucket. Default: that of the environment, else `us-east-1`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Whether requests may go over connections without encryption.
     #[serde(default)]
@@ -32,46 +33,63 @@ pub struct UploadConfig {
     /// A file with credentials, of lines `NAME = value` with the names that the environment has (`AWS_...`,
     /// `GOOGLE_...`, `AZURE_...`). It must belong to the user that runs this or to root, and nobody else may
     /// read it. Default: the environment, web identity, or the metadata service of the machine.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "service", schema(value_type = Option<String>))]
     pub credentials_file: Option<PathBuf>,
-    /// The first part of the names: which fleet, cluster or place this machine belongs to.
+    /// The first part of the names: which fleet, cluster or place this machine belongs to. Default:
+    /// `default`.
     #[serde(default = "default_site")]
     pub site: String,
     /// Bytes a second of all uploads together. Default: no limit.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "service", schema(value_type = Option<String>))]
     pub bandwidth: Option<Bytes>,
     /// Archives that are larger are sent in parts of this size, 5 MiB at least; up to two of them are in
-    /// memory.
+    /// memory. Default: `8M`.
     #[serde(default = "default_part_size")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     pub part_size: Bytes,
-    /// The longest time between two attempts while the store is not reached.
+    /// The longest time between two attempts while the store is not reached. Default: `5m`.
     #[serde(default = "default_max_backoff")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     pub max_backoff: Period,
-    /// How long one request may take, with the part that it sends.
+    /// How long one request may take, with the part that it sends. Default: `2m`.
     #[serde(default = "default_timeout")]
+    #[cfg_attr(feature = "service", schema(value_type = String))]
     pub timeout: Period,
 }
 
 /// How long archives stay on this machine, and how much room they may take. What is not set limits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct RetentionConfig {
     /// Stored archives that ended longer ago are deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "service", schema(value_type = Option<String>))]
     pub max_age: Option<Period>,
     /// The most bytes of all archives together; stored ones are deleted, the oldest first, until the rest
     /// fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "service", schema(value_type = Option<String>))]
     pub max_bytes: Option<Bytes>,
     /// The least free bytes on the file systems with archives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "service", schema(value_type = Option<String>))]
     pub min_free_bytes: Option<Bytes>,
     /// The same in percent of the file system, 0 to 99. With both, the larger one counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_free_percent: Option<u8>,
-    /// What happens to archives that are not in the store yet while too little of the disk is free.
+    /// What happens to archives that are not in the store yet while too little of the disk is free: `keep`
+    /// leaves them where they are, `delete-oldest` deletes the oldest ones when no stored one is left, and
+    /// counts them. Default: `keep`.
     pub unsent: Unsent,
 }
 
 /// What happens to archives that are not in the store yet when the disk has too little room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub enum Unsent {
     /// They stay, whatever becomes of the disk.
     #[default]

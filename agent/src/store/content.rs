@@ -3,6 +3,7 @@
 //! What is here may belong to another user, who may exchange it at any moment: it is reached by descriptors,
 //! no link is followed, and whatever belongs to somebody else than the archive is refused.
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -15,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::failure::StoreError;
 use super::name::Form;
-use crate::output::{Directory, Identity, Links, Resolved, resolve};
+use crate::output::{Directory, Identity, Links, OutputError, Resolved, resolve};
 
 /// Size of a tar file's records (POSIX pax).
 const RECORD: u64 = 512;
@@ -71,10 +72,17 @@ pub(super) struct Opened {
 /// Where an archive is: a name in a directory.
 pub(super) fn locate(path: &Path) -> Result<(Directory, OsString), StoreError> {
     let failed = |source| StoreError::Local { what: format!("open {}", path.display()), source };
-    match resolve(path, Links::Keep).map_err(|error| failed(io::Error::other(error)))? {
+    match resolve(path, Links::Keep).map_err(|error| failed(io::Error::new(kind(&error), error)))? {
         Resolved { dir, name: Some(name) } => Ok((dir, name)),
         Resolved { name: None, .. } => Err(failed(io::ErrorKind::IsADirectory.into())),
     }
+}
+
+/// The kind of what is behind an error.
+fn kind(error: &OutputError) -> io::ErrorKind {
+    let causes = std::iter::successors(error.source(), |error| (*error).source());
+    let mut found = causes.filter_map(|error| error.downcast_ref::<io::Error>());
+    found.next().map_or(io::ErrorKind::Other, io::Error::kind)
 }
 
 /// Opens the archive at a path.
@@ -100,6 +108,11 @@ fn nanoseconds(seconds: i64, ns: i64) -> u64 {
     u64::try_from(seconds)
         .map_or(0, |seconds| seconds.saturating_mul(1_000_000_000))
         .saturating_add(ns as u64)
+}
+
+/// When a file was changed last, in nanoseconds since 1970.
+pub(super) fn modified(stat: &Stat) -> u64 {
+    nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64)
 }
 
 fn of_file(file: File) -> io::Result<Opened> {
@@ -188,7 +201,7 @@ impl Tree {
     }
 
     fn add_file(&mut self, dir: &Directory, name: OsString, path: &Path, there: &Stat) -> io::Result<()> {
-        let modified = nanoseconds(there.st_mtime, there.st_mtime_nsec as i64);
+        let modified = modified(there);
         let (first, last) = self.span.unwrap_or((modified, modified));
         self.span = Some((first.min(modified), last.max(modified)));
         let size = there.st_size.cast_unsigned();

@@ -140,6 +140,11 @@ impl StoreError {
         }
     }
 
+    /// Whether it is of a file here, and of this kind.
+    pub(super) fn is_local(&self, kind: io::ErrorKind) -> bool {
+        matches!(self, Self::Local { source, .. } if source.kind() == kind)
+    }
+
     /// Whether the store says that there is no such object.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Remote { missing: true, .. })

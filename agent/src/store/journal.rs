@@ -68,6 +68,14 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// Whether there is no room for it.
+    pub(super) fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+}
+
 /// What an archive is, for good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -82,6 +90,9 @@ struct Entry {
 #[serde(deny_unknown_fields)]
 pub(super) struct Progress {
     version: u32,
+    /// Of which archive this is: another one may have come to its path.
+    #[serde(default)]
+    of: Option<Fingerprint>,
     /// The SHA-256 of the content.
     pub(super) sha256: Option<String>,
     /// The parts that the store has.
@@ -186,6 +197,7 @@ impl Journal {
                 None
             });
             let Entry { archive, fingerprint, .. } = entry;
+            let progress = progress.filter(|progress| progress.of.as_ref() == Some(&fingerprint));
             records.push(Record { key, archive, fingerprint, progress: progress.unwrap_or_default() });
         }
         Ok((records, damage))
@@ -201,8 +213,10 @@ impl Journal {
     }
 
     /// Notes how far an upload has come.
-    pub(super) fn save(&self, key: &Key, progress: &Progress) -> Result<(), JournalError> {
-        self.write(&key.file(PROGRESS), &Progress { version: VERSION, ..progress.clone() })
+    pub(super) fn save(&self, record: &Record) -> Result<(), JournalError> {
+        let of = Some(record.fingerprint.clone());
+        let progress = Progress { version: VERSION, of, ..record.progress.clone() };
+        self.write(&record.key.file(PROGRESS), &progress)
     }
 
     /// Forgets an archive.
@@ -289,13 +303,19 @@ mod tests {
         journal.add(&record).unwrap();
         let upload = Upload { url: "s3://b/x".into(), id: "1".into(), part_size: 5, parts: vec!["a".into()] };
         let progress = Progress { upload: Some(upload), ..Progress::default() };
-        journal.save(&record.key, &progress).unwrap();
+        journal.save(&Record { progress: progress.clone(), ..record.clone() }).unwrap();
         drop(journal);
         let journal = Journal::open(state.path()).unwrap();
         let (found, damage) = journal.load().unwrap();
         assert!(damage.is_empty());
         assert_eq!(found[0].archive, record.archive);
         assert_eq!(found[0].progress.upload, progress.upload);
+        // What is still noted of an archive says nothing of another one that has come to its path.
+        let other =
+            Record { fingerprint: Fingerprint { ino: 3, ..record.fingerprint.clone() }, ..record.clone() };
+        journal.add(&other).unwrap();
+        journal.save(&Record { progress, ..record.clone() }).unwrap();
+        assert_eq!(journal.load().unwrap().0[0].progress, Progress::default());
         journal.remove(&record.key).unwrap();
         assert!(journal.load().unwrap().0.is_empty());
     }

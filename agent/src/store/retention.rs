@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::fstatvfs;
+use rustix::fs::{FileType, fstatvfs};
 use serde::Serialize;
 
 use super::config::{RetentionConfig, Unsent};
 use super::content::{self, Fingerprint, locate};
 use super::failure::StoreError;
-use super::name::Form;
-use crate::output::Directory;
+use crate::output::{Directory, own_user};
 
 /// An archive on this machine.
 #[derive(Clone, Debug)]
@@ -61,6 +60,17 @@ pub struct Candidate {
     pub disk: u64,
 }
 
+/// An archive that was deleted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Deleted {
+    /// Where it was.
+    pub path: PathBuf,
+    /// Whether the store has it.
+    pub is_stored: bool,
+    /// Why.
+    pub reason: Reason,
+}
+
 /// What was done.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Retained {
@@ -72,18 +82,10 @@ pub struct Retained {
     pub deleted_unsent_archives: u64,
     /// Their bytes.
     pub deleted_unsent_bytes: u64,
-    /// Every path that was deleted, and why.
-    pub deleted: Vec<(PathBuf, Reason)>,
+    /// Everything that was deleted.
+    pub deleted: Vec<Deleted>,
     /// What could not be looked at or deleted.
     pub problems: Vec<String>,
-}
-
-impl Retained {
-    /// Hands itself on to be counted.
-    pub(super) fn counted(self, count: impl FnOnce(&Self)) -> Self {
-        count(&self);
-        self
-    }
 }
 
 /// Which archives are to be deleted, by their indices, and why, in the order in which they are. Stored ones
@@ -139,29 +141,36 @@ fn least_free(config: &RetentionConfig, room: Room) -> u64 {
     config.min_free_bytes.map_or(0, |size| size.0).max(percent)
 }
 
-/// Archives in a directory, as far as it is one of the user that runs this: `*.dat` files and directories
-/// with a CTF trace. No store is said to have them.
-///
-/// # Errors
-/// The directory cannot be read.
-pub fn found_in(dir: &Path) -> Result<Vec<Held>, StoreError> {
-    let open = Directory::open(dir).and_then(|open| open.names());
-    let names = open.map_err(StoreError::local(format!("read {}", dir.display())))?;
-    let mut held = Vec::new();
-    for name in names {
-        let path = dir.join(&name);
-        let Ok(opened) = content::open(&path) else { continue };
-        let is_archive = match opened.content.form() {
-            Form::File => path.extension().is_some_and(|extension| extension == "dat"),
-            Form::Directory => path.join("metadata").is_file(),
-        };
-        if is_archive {
-            let fingerprint = opened.fingerprint;
-            let (bytes, end) = (fingerprint.size, fingerprint.modified);
-            held.push(Held { path, bytes, end, is_stored: false, fingerprint });
+impl Held {
+    /// The archive at a path. No store is said to have it.
+    ///
+    /// # Errors
+    /// It cannot be read, or is another user's than who runs this.
+    pub fn at(path: &Path) -> Result<Self, StoreError> {
+        let path = content::absolute(path)?;
+        let fingerprint = content::open(&path)?.fingerprint;
+        if fingerprint.uid != own_user() {
+            let why = format!("it belongs to user {}", fingerprint.uid);
+            return Err(StoreError::local(format!("use {}", path.display()))(io::Error::other(why)));
+        }
+        let (bytes, end) = (fingerprint.size, fingerprint.modified);
+        Ok(Self { path, bytes, end, is_stored: false, fingerprint })
+    }
+
+    /// Whether there is still something at its path.
+    pub(super) fn is_there(&self) -> bool {
+        match locate(&self.path).and_then(|(dir, name)| {
+            dir.look(&name).map_err(StoreError::local(format!("look at {}", self.path.display())))
+        }) {
+            Ok(found) => found.is_some(),
+            Err(error) => !error.is_local(io::ErrorKind::NotFound),
         }
     }
-    Ok(held)
+}
+
+/// Deletes archives that no uploader knows, as a configuration wants it.
+pub fn retain(config: &RetentionConfig, held: &[Held]) -> Retained {
+    enforce(config, held, super::uploader::now(), &Nobody)
 }
 
 /// Who knows archives that are to be deleted.
@@ -172,6 +181,19 @@ pub(super) trait Owner {
     fn is_gone(&self, held: &Held);
     /// It is still there.
     fn stays(&self, held: &Held);
+}
+
+/// Who lets everything be deleted.
+struct Nobody;
+
+impl Owner for Nobody {
+    fn reserve(&self, _: &Held) -> bool {
+        true
+    }
+
+    fn is_gone(&self, _: &Held) {}
+
+    fn stays(&self, _: &Held) {}
 }
 
 /// Deletes archives as a configuration wants it. `now` is in nanoseconds since 1970.
@@ -208,7 +230,7 @@ pub(super) fn enforce(config: &RetentionConfig, held: &[Held], now: u64, owner: 
                 if !is_deleted {
                     continue;
                 }
-                done.deleted.push((one.path.clone(), reason));
+                done.deleted.push(Deleted { path: one.path.clone(), is_stored: one.is_stored, reason });
                 let (archives, bytes) = if one.is_stored {
                     (&mut done.deleted_archives, &mut done.deleted_bytes)
                 } else {
@@ -240,8 +262,12 @@ fn delete(held: &Held) -> Result<bool, StoreError> {
     let (dir, name) = locate(&held.path)?;
     let delete = || {
         let Some(there) = dir.look(&name)? else { return Ok(false) };
-        let Fingerprint { dev, ino, uid, .. } = held.fingerprint;
-        if (there.st_dev, there.st_ino, there.st_uid) != (dev, ino, uid) {
+        let Fingerprint { dev, ino, uid, size, modified } = held.fingerprint;
+        let is_dir = FileType::from_raw_mode(there.st_mode) == FileType::Directory;
+        // What is in a directory was looked at when it was found; a file may be written to again.
+        let is_same =
+            is_dir || (there.st_size.cast_unsigned(), content::modified(&there)) == (size, modified);
+        if (there.st_dev, there.st_ino, there.st_uid) != (dev, ino, uid) || !is_same {
             return Err(io::Error::other("something else is there now"));
         }
         let removed = match dir.open_dir(&name) {
@@ -338,19 +364,6 @@ mod tests {
         }
     }
 
-    /// Who lets everything be deleted.
-    struct Nobody;
-
-    impl Owner for Nobody {
-        fn reserve(&self, _: &Held) -> bool {
-            true
-        }
-
-        fn is_gone(&self, _: &Held) {}
-
-        fn stays(&self, _: &Held) {}
-    }
-
     #[test]
     fn files_and_directories_are_deleted_and_nothing_that_took_their_place() {
         let dir = tempfile::tempdir().unwrap();
@@ -359,8 +372,7 @@ mod tests {
         }
         std::fs::create_dir(dir.path().join("c")).unwrap();
         std::fs::write(dir.path().join("c/metadata"), "x").unwrap();
-        let mut held = found_in(dir.path()).unwrap();
-        assert_eq!(held.len(), 3);
+        let mut held = ["a.dat", "b.dat", "c"].map(|name| Held::at(&dir.path().join(name)).unwrap());
         for one in &mut held {
             one.is_stored = true;
         }

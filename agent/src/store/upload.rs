@@ -63,6 +63,11 @@ pub(super) async fn upload(means: &Means, record: &mut Record, sent: Sent<'_>) -
             return Err(StoreError::Checksum { what: job.url, why }.into());
         }
     }
+    // What is there now is not stored, if it is another one. One that is gone is.
+    match job.check_unchanged(record).await {
+        Err(error) if !error.is_local(std::io::ErrorKind::NotFound) => return Err(error.into()),
+        _ => {}
+    }
     record.progress.upload = None;
     record.progress.stored = Some(job.url.clone());
     save(means, record)?;
@@ -73,9 +78,7 @@ pub(super) async fn upload(means: &Means, record: &mut Record, sent: Sent<'_>) -
 async fn open(means: &Means, record: &mut Record) -> Result<Content, Failure> {
     let path = record.archive.path.clone();
     let opened = match blocking(move || content::open(&path)).await? {
-        Err(StoreError::Local { what, source }) if source.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Failure::Gone(StoreError::Local { what, source }));
-        }
+        Err(error) if error.is_local(std::io::ErrorKind::NotFound) => return Err(Failure::Gone(error)),
         opened => opened?,
     };
     if opened.fingerprint.uid != record.fingerprint.uid {
@@ -107,8 +110,13 @@ async fn checksum(means: &Means, record: &mut Record, content: &Arc<Content>) ->
     Ok(sha256)
 }
 
+/// Notes how far an upload has come. Where the disk is too full for that it goes on all the same, or the disk
+/// would stay full. After a restart, the store is asked what it has.
 fn save(means: &Means, record: &Record) -> Result<(), StoreError> {
-    means.journal.save(&record.key, &record.progress).map_err(journal_error)
+    match means.journal.save(record) {
+        Err(error) if error.is_full() => Ok(()),
+        saved => saved.map_err(journal_error),
+    }
 }
 
 fn journal_error(error: super::journal::JournalError) -> StoreError {
@@ -294,7 +302,39 @@ impl Job<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use super::super::archive::Archive;
+    use super::super::journal::Key;
+    use super::super::place::block_on;
     use super::*;
+
+    #[test]
+    fn what_replaces_an_archive_on_its_way_is_not_taken_for_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.dat");
+        fs::write(&path, "one").unwrap();
+        let means = Means {
+            place: Place::in_memory().0,
+            site: "lab".into(),
+            part_size: 5 << 20,
+            bandwidth: Bandwidth::new(None),
+            journal: Journal::open(dir.path()).unwrap(),
+        };
+        let archive = Archive::at(&path, "s").unwrap();
+        let fingerprint = content::open(&path).unwrap().fingerprint;
+        let mut record = Record { key: Key::of(&path), archive, fingerprint, progress: Progress::default() };
+        // After the store has taken it.
+        let replace = |_| {
+            fs::write(dir.path().join("new"), "other").unwrap();
+            fs::rename(dir.path().join("new"), &path).unwrap();
+        };
+        let ended = block_on(upload(&means, &mut record, &replace)).unwrap();
+        assert!(matches!(ended, Err(Failure::Again(_))) && record.progress.stored.is_none());
+        let remove = |_| fs::remove_file(&path).unwrap();
+        block_on(upload(&means, &mut record, &remove)).unwrap().unwrap();
+        assert!(record.progress.stored.is_some(), "the store has what was removed then");
+    }
 
     #[test]
     fn no_object_has_more_parts_than_stores_take() {

@@ -1,6 +1,6 @@
 //! The queue of archives, the thread that uploads them, and what is counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -112,9 +112,47 @@ pub struct UploadCounters {
     pub deleted_bytes: u64,
 }
 
+impl UploadCounters {
+    /// The same with what was counted before; what waits is what waits now.
+    #[must_use]
+    pub fn after(mut self, before: &Self) -> Self {
+        self.stored_archives += before.stored_archives;
+        self.stored_bytes += before.stored_bytes;
+        for (cause, count) in &before.failures {
+            *self.failures.entry(*cause).or_default() += count;
+        }
+        self.retries += before.retries;
+        self.bytes_sent += before.bytes_sent;
+        self.damaged_journals += before.damaged_journals;
+        self.lost_archives += before.lost_archives;
+        self.deleted_unsent_archives += before.deleted_unsent_archives;
+        self.deleted_unsent_bytes += before.deleted_unsent_bytes;
+        self.deleted_archives += before.deleted_archives;
+        self.deleted_bytes += before.deleted_bytes;
+        self.last_error = self.last_error.or_else(|| before.last_error.clone());
+        self
+    }
+
+    /// The same when nobody uploads any more: nothing waits.
+    #[must_use]
+    pub fn at_rest(self) -> Self {
+        Self { queued_archives: 0, queued_bytes: 0, oldest_unsent_seconds: None, ..self }
+    }
+
+    /// Counts what was deleted.
+    pub fn count_deleted(&mut self, retained: &Retained) {
+        self.deleted_archives += retained.deleted_archives;
+        self.deleted_bytes += retained.deleted_bytes;
+        self.deleted_unsent_archives += retained.deleted_unsent_archives;
+        self.deleted_unsent_bytes += retained.deleted_unsent_bytes;
+    }
+}
+
 /// An archive that is known.
 struct Entry {
     record: Record,
+    /// Which of all that were added it is: another one may come to its path.
+    number: u64,
     attempts: u64,
     is_running: bool,
     /// Not before then.
@@ -122,6 +160,10 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(record: Record, number: u64) -> Self {
+        Self { record, number, attempts: 0, is_running: false, next: None }
+    }
+
     fn is_stored(&self) -> bool {
         self.record.progress.stored.is_some()
     }
@@ -130,6 +172,8 @@ impl Entry {
 #[derive(Default)]
 struct State {
     entries: BTreeMap<Key, Entry>,
+    /// How many were added.
+    added: u64,
     counters: UploadCounters,
     /// Failures of the store or of the way to it, in a row.
     failures: u32,
@@ -192,8 +236,7 @@ impl Uploader {
         let mut first = State::default();
         first.counters.damaged_journals = damage.len() as u64;
         for record in records {
-            let entry = Entry { record, attempts: 0, is_running: false, next: None };
-            first.entries.insert(entry.record.key.clone(), entry);
+            first.insert(record);
         }
         let shared = Arc::new(Shared {
             state: Mutex::new(first),
@@ -229,6 +272,19 @@ impl Uploader {
     /// # Errors
     /// It cannot be opened, or not be noted in the journal.
     pub fn add(&self, archive: Archive) -> Result<(), StoreError> {
+        self.put(archive, true)
+    }
+
+    /// The same of an archive that is found again after a restart: it is also uploaded if the disk is too
+    /// full to note it, or the disk would stay full.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn add_found(&self, archive: Archive) -> Result<(), StoreError> {
+        self.put(archive, false)
+    }
+
+    fn put(&self, archive: Archive, must_be_noted: bool) -> Result<(), StoreError> {
         let opened = content::open(&archive.path)?;
         let path = content::absolute(&archive.path)?;
         let archive = Archive { path, ..archive };
@@ -246,8 +302,11 @@ impl Uploader {
             return Ok(());
         }
         let failed = |error| StoreError::local("note an archive")(std::io::Error::other(error));
-        self.shared.means.journal.add(&record).map_err(failed)?;
-        state.entries.insert(key, Entry { record, attempts: 0, is_running: false, next: None });
+        match self.shared.means.journal.add(&record) {
+            Err(error) if must_be_noted || !error.is_full() => return Err(failed(error)),
+            _ => {}
+        }
+        state.insert(record);
         drop(state);
         self.shared.wake.notify_one();
         Ok(())
@@ -280,10 +339,25 @@ impl Uploader {
         self.shared.lock().entries.values().map(Entry::held).collect()
     }
 
-    /// Deletes archives as a configuration wants it: those that were handed in.
-    pub fn retain(&self, config: &RetentionConfig) -> Retained {
-        retention::enforce(config, &self.held(), now(), &*self.shared)
-            .counted(|retained| self.shared.count_deleted(retained))
+    /// Whether an archive was handed in, as it is.
+    pub fn knows(&self, held: &Held) -> bool {
+        let state = self.shared.lock();
+        let known = state.entries.get(&Key::of(&held.path));
+        known.is_some_and(|known| known.record.fingerprint == held.fingerprint)
+    }
+
+    /// Deletes archives as a configuration wants it: those that were handed in, and others. Of those that
+    /// are stored and have been removed by somebody, nothing is known any more.
+    pub fn retain(&self, config: &RetentionConfig, others: &[Held]) -> Retained {
+        let mut held = self.held();
+        for gone in held.iter().filter(|one| one.is_stored && !one.is_there()) {
+            retention::Owner::is_gone(&*self.shared, gone);
+        }
+        let known: BTreeSet<_> = held.iter().map(|one| one.path.clone()).collect();
+        held.extend(others.iter().filter(|one| !known.contains(&one.path)).cloned());
+        let retained = retention::enforce(config, &held, now(), &*self.shared);
+        self.shared.lock().counters.count_deleted(&retained);
+        retained
     }
 
     /// Forgets what is stored, and leaves its files alone.
@@ -301,9 +375,10 @@ impl Uploader {
         Ok(())
     }
 
-    /// Ends the thread. What is not stored goes on at the next start.
-    pub fn stop(mut self) {
+    /// Ends the thread. What is not stored goes on at the next start. Gives what was counted.
+    pub fn stop(mut self) -> UploadCounters {
         self.end();
+        self.counters()
     }
 
     fn end(&mut self) {
@@ -324,7 +399,7 @@ impl Drop for Uploader {
 }
 
 /// Nanoseconds since 1970.
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -366,7 +441,7 @@ impl State {
 }
 
 /// What became of an upload.
-type Outcome = (Record, Result<String, Failure>);
+type Outcome = (Record, u64, Result<String, Failure>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -391,8 +466,8 @@ impl Shared {
                             break;
                         }
                         Ok(key) => {
-                            if let Some(record) = state.begin(&key) {
-                                running.spawn(Arc::clone(&self).one(record));
+                            if let Some(begun) = state.begin(&key) {
+                                running.spawn(Arc::clone(&self).one(begun));
                             }
                         }
                     }
@@ -417,20 +492,20 @@ impl Shared {
         }
     }
 
-    async fn one(self: Arc<Self>, mut record: Record) -> Outcome {
+    async fn one(self: Arc<Self>, (mut record, number): (Record, u64)) -> Outcome {
         let sent = |bytes| self.lock().counters.bytes_sent += bytes;
         let result = upload(&self.means, &mut record, &sent).await;
-        (record, result)
+        (record, number, result)
     }
 
-    fn end(&self, (record, result): Outcome) {
+    fn end(&self, (record, number, result): Outcome) {
         let event = {
             let mut state = self.lock();
             let state = &mut *state;
             let archive = record.archive.clone();
             let key = record.key.clone();
             // Another archive may have come to its path meanwhile, which is still to be uploaded.
-            let is_same = state.entries.get(&key).is_some_and(|entry| entry.record.archive == archive);
+            let is_same = state.entries.get(&key).is_some_and(|entry| entry.number == number);
             match result {
                 Ok(url) => {
                     let bytes = record.fingerprint.size;
@@ -485,30 +560,31 @@ impl Shared {
         }
     }
 
-    fn count_deleted(&self, retained: &Retained) {
-        let counters = &mut self.lock().counters;
-        counters.deleted_archives += retained.deleted_archives;
-        counters.deleted_bytes += retained.deleted_bytes;
-        counters.deleted_unsent_archives += retained.deleted_unsent_archives;
-        counters.deleted_unsent_bytes += retained.deleted_unsent_bytes;
+    /// Whether an entry is of an archive that was looked at.
+    fn is_of(entry: &Entry, held: &Held) -> bool {
+        entry.record.fingerprint == held.fingerprint && entry.is_stored() == held.is_stored
     }
 }
 
 impl retention::Owner for Shared {
     fn reserve(&self, held: &Held) -> bool {
         match self.lock().entries.get_mut(&Key::of(&held.path)) {
-            Some(entry) if !entry.is_running => {
+            Some(entry) if !entry.is_running && Self::is_of(entry, held) => {
                 // As if it were uploaded: nobody begins to.
                 entry.is_running = true;
                 true
             }
-            _ => false,
+            Some(_) => false,
+            None => true,
         }
     }
 
     fn is_gone(&self, held: &Held) {
         let key = Key::of(&held.path);
         let mut state = self.lock();
+        if !state.entries.get(&key).is_some_and(|entry| Self::is_of(entry, held)) {
+            return;
+        }
         if let Err(error) = self.means.journal.remove(&key) {
             state.counters.last_error = Some(error.to_string());
         }
@@ -518,21 +594,29 @@ impl retention::Owner for Shared {
     }
 
     fn stays(&self, held: &Held) {
-        if let Some(entry) = self.lock().entries.get_mut(&Key::of(&held.path)) {
+        let mut state = self.lock();
+        let entry = state.entries.get_mut(&Key::of(&held.path));
+        if let Some(entry) = entry.filter(|entry| Self::is_of(entry, held)) {
             entry.is_running = false;
         }
+        drop(state);
         self.wake.notify_one();
     }
 }
 
 impl State {
     /// Begins an attempt of an archive.
-    fn begin(&mut self, key: &Key) -> Option<Record> {
+    fn begin(&mut self, key: &Key) -> Option<(Record, u64)> {
         let entry = self.entries.get_mut(key)?;
         entry.is_running = true;
         self.counters.retries += u64::from(entry.attempts > 0);
         entry.attempts += 1;
-        Some(entry.record.clone())
+        Some((entry.record.clone(), entry.number))
+    }
+
+    fn insert(&mut self, record: Record) {
+        self.added += 1;
+        self.entries.insert(record.key.clone(), Entry::new(record, self.added));
     }
 
     fn count(&mut self, cause: Cause, why: &str) {
@@ -542,12 +626,11 @@ impl State {
 
     /// Notes what an attempt has found out of an archive.
     fn put_back(&mut self, record: Record, next: Option<Instant>, is_same: bool) {
-        let Some(entry) = self.entries.get_mut(&record.key) else { return };
+        let entry = self.entries.get_mut(&record.key).filter(|_| is_same);
+        let Some(entry) = entry else { return };
         entry.is_running = false;
-        if is_same {
-            entry.record = record;
-            entry.next = next;
-        }
+        entry.record = record;
+        entry.next = next;
     }
 }
 
@@ -663,11 +746,28 @@ mod tests {
         let (_dir, path, uploader) = stored(&place);
         let none =
             RetentionConfig { max_age: Some(crate::quantity::Period(LONG)), ..RetentionConfig::default() };
-        assert_eq!(uploader.retain(&none).deleted_archives, 0);
+        assert_eq!(uploader.retain(&none, &[]).deleted_archives, 0);
         let all = RetentionConfig { max_bytes: Some(Bytes(0)), ..RetentionConfig::default() };
-        assert_eq!(uploader.retain(&all).deleted_archives, 1);
+        assert_eq!(uploader.retain(&all, &[]).deleted_archives, 1);
         assert!(!path.exists());
         assert_eq!((uploader.counters().deleted_archives, uploader.held().len()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_stored_and_removed_is_forgotten_and_other_archives_count() {
+        let (place, _) = Place::in_memory();
+        let (dir, path, uploader) = stored(&place);
+        let other = dir.path().join("b.dat");
+        fs::write(&other, "of nobody").unwrap();
+        let mut other = Held::at(&other).unwrap();
+        assert!(uploader.knows(&Held::at(&path).unwrap()) && !uploader.knows(&other));
+        fs::remove_file(&path).unwrap();
+        let all = RetentionConfig { max_bytes: Some(Bytes(0)), ..RetentionConfig::default() };
+        assert_eq!(uploader.retain(&all, std::slice::from_ref(&other)).deleted.len(), 0);
+        assert_eq!((uploader.held().len(), other.path.exists()), (0, true), "it is not stored");
+        other.is_stored = true;
+        assert_eq!(uploader.retain(&all, std::slice::from_ref(&other)).deleted_archives, 1);
+        assert_eq!((uploader.counters().deleted_archives, other.path.exists()), (1, false));
     }
 
     /// A store that does not answer the first requests.
