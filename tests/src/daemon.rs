@@ -39,6 +39,8 @@ pub const ROOT: User = User { uid: 0, gid: 0 };
 #[derive(Debug)]
 pub struct Daemon {
     dir: TempDir,
+    /// That of its state, where it is not in its own.
+    state: Option<PathBuf>,
     /// Options beside those that all have.
     options: Vec<String>,
     /// The mask of new files that it is started with.
@@ -72,7 +74,16 @@ impl Daemon {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let (environment, starter) = (Vec::new(), Vec::new());
-        Self { dir, options: Vec::new(), umask: 0o022, environment, starter, supervisor: None, process: None }
+        Self {
+            dir,
+            state: None,
+            options: Vec::new(),
+            umask: 0o022,
+            environment,
+            starter,
+            supervisor: None,
+            process: None,
+        }
     }
 
     /// The same by way of a program that becomes it.
@@ -85,7 +96,18 @@ impl Daemon {
 
     /// Starts one with a configuration, in a directory of its own.
     pub fn start_configured(text: &str) -> Self {
+        Self::new().configured(text)
+    }
+
+    /// The same, with its state in a directory of somebody else's.
+    pub fn start_configured_in(state: &Path, text: &str) -> Self {
         let mut daemon = Self::new();
+        daemon.state = Some(state.to_owned());
+        daemon.configured(text)
+    }
+
+    fn configured(self, text: &str) -> Self {
+        let mut daemon = self;
         let config = daemon.config();
         std::fs::create_dir(config.parent().unwrap()).unwrap();
         std::fs::write(&config, text).unwrap();
@@ -173,7 +195,8 @@ impl Daemon {
 
     /// Starts another one in the place of one that has ended.
     pub fn start_again(&mut self) {
-        let (socket, state) = (self.socket(), self.path().join("state"));
+        let state = self.state.clone().unwrap_or_else(|| self.path().join("state"));
+        let socket = self.socket();
         let daemon = agent(
             self.path(),
             [

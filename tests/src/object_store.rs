@@ -2,10 +2,10 @@
 //! proxy before it that counts, delays, cuts and refuses.
 #![expect(clippy::missing_panics_doc, reason = "every one of these fails a test by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,7 +106,7 @@ impl Moto {
     }
 
     /// Stores a file under a name.
-    pub fn put(&self, key: &str, file: &std::path::Path) {
+    pub fn put(&self, key: &str, file: &Path) {
         self.ask(&["put", BUCKET, key, &file.display().to_string()]);
     }
 
@@ -123,6 +123,36 @@ impl Drop for Moto {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
+}
+
+/// The SHA-256 of a file, as coreutils find it.
+#[track_caller]
+pub fn sha256(path: &Path) -> String {
+    let out = run(&mut program("/".as_ref(), "sha256sum", [path])).expect(0).out;
+    out.split(' ').next().unwrap_or_default().to_owned()
+}
+
+fn text_of<'a>(object: &'a serde_json::Value, key: &str) -> &'a str {
+    object[key].as_str().unwrap_or_else(|| panic!("no {key} in {object}"))
+}
+
+/// Checks that the bucket has exactly these files, each once, whole, and with its checksum.
+#[track_caller]
+pub fn has_exactly(moto: &Moto, files: &[PathBuf]) {
+    let objects = moto.objects();
+    assert!(
+        objects.iter().all(|one| one.get("upload").is_none()),
+        "an upload was not completed: {objects:?}"
+    );
+    let mut found = BTreeMap::new();
+    for object in &objects {
+        let (key, sha256) = (text_of(object, "key"), text_of(object, "sha256"));
+        assert_eq!(object["metadata"]["sha256"], sha256, "{key}");
+        assert!(key.contains(&sha256[..16]), "{key} is named by its content");
+        assert!(found.insert(sha256.to_owned(), key.to_owned()).is_none(), "{key} is there twice");
+    }
+    let expected: BTreeSet<_> = files.iter().map(|file| sha256(file)).collect();
+    assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), expected);
 }
 
 /// How often what goes wrong, in percent of the requests.

@@ -1,7 +1,7 @@
 //! `put`, `get`, `ls`, and reports of objects, against a server of S3 that was not written here.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use integration_tests::harness::{Running, agent, program, run, wait_for};
 use integration_tests::made_up::MadeUp;
-use integration_tests::object_store::{BUCKET, Faults, Moto, Numbers, Proxy};
+use integration_tests::object_store::{BUCKET, Faults, Moto, Numbers, Proxy, has_exactly, sha256};
 
 /// Bytes of a trace that comes in parts of 5 MiB.
 const LARGE: usize = 42 << 20;
@@ -73,35 +73,11 @@ fn kill(process: Running) {
     process.wait();
 }
 
-fn sha256(path: &Path) -> String {
-    let out = run(&mut program("/".as_ref(), "sha256sum", [path])).expect(0).out;
-    out.split(' ').next().unwrap().to_owned()
-}
-
 fn file_args<'a>(options: &[&'a str], files: &'a [PathBuf], url: &'a str) -> Vec<&'a str> {
     let mut args = options.to_vec();
     args.extend(files.iter().map(|file| file.to_str().unwrap()));
     args.push(url);
     args
-}
-
-/// Checks that the bucket has exactly these files, each once, whole, and with its checksum.
-#[track_caller]
-fn has_exactly(moto: &Moto, files: &[PathBuf]) {
-    let objects = moto.objects();
-    assert!(
-        objects.iter().all(|one| one.get("upload").is_none()),
-        "an upload was not completed: {objects:?}"
-    );
-    let mut found = BTreeMap::new();
-    for object in &objects {
-        let (key, sha256) = (object["key"].as_str().unwrap(), object["sha256"].as_str().unwrap());
-        assert_eq!(object["metadata"]["sha256"], sha256, "{key}");
-        assert!(key.contains(&sha256[..16]), "{key} is named by its content");
-        assert!(found.insert(sha256.to_owned(), key.to_owned()).is_none(), "{key} is there twice");
-    }
-    let expected: BTreeSet<_> = files.iter().map(|file| sha256(file)).collect();
-    assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), expected);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    archives::Archives,
     config::ConfigError,
     configuration::Configuration,
     descriptors::Descriptors,
@@ -187,7 +188,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         Some(path) => Some(Arc::new(Configuration::read(path, &options.state, cpus()?)?)),
         None => None,
     };
-    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, live, relays));
+    let archives = Arc::new(Archives::new(&options.state));
+    let of_live = (live, Arc::clone(&archives));
+    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, of_live, relays));
     // First of all: their rings fill.
     let going_on =
         parcels.as_ref().map(|parcels| handover::take_over(&registry, parcels)).unwrap_or_default();
@@ -197,7 +200,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         Left::default()
     });
     // New sessions need not wait for old ones; spools that are recorded to are locked.
-    recoveries.start(left);
+    recoveries.start(left, &archives);
     let act = OnSessions(Arc::downgrade(&registry));
     registry.triggers().start(Box::new(act)).map_err(DaemonError::system("start threads"))?;
     look_each_second(registry.triggers()).map_err(DaemonError::system("start threads"))?;
@@ -205,6 +208,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     if let Some(configuration) = &configuration {
         configuration.apply(&registry);
+        archives.start().map_err(DaemonError::system("start threads"))?;
         configuration.follow(&registry).map_err(DaemonError::system("watch the configuration"))?;
     }
     let told = (signals, &supervisor, parcels.is_some());
@@ -220,6 +224,8 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         supervisor.tell("STOPPING=1");
     }
     registry.end();
+    // What the sessions have closed is noted.
+    archives.end();
     match ended {
         // Rings fill until the next one is there.
         Ended::HandedOver => runtime.shutdown_background(),

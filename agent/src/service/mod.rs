@@ -20,6 +20,7 @@
 //! | `relay` | sessions that send to a relay daemon of LTTng |
 //! | `recovery` | what a daemon that was killed has left |
 //! | `handover` | sessions that the next daemon goes on with |
+//! | `archives` | what configured sessions have closed: sent to a store, and kept within limits |
 //! | `amounts` | how much each user has taken of something |
 //! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
@@ -32,6 +33,7 @@
 //! | `fuzz` | requests of anybody, without recording |
 
 mod amounts;
+mod archives;
 pub mod config;
 mod configuration;
 mod daemon;

@@ -130,6 +130,7 @@ impl Monitor {
             ages: ages.collect(),
             triggers,
             configuration: self.configuration.as_ref().map(|of| of.told()),
+            archives: self.registry.archives().counts().filter(|_| of.is_none()),
             is_ready,
             process: Process::read(),
             programs: looked.programs,

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{registry::log, user::Owner};
+use super::{archives::Archives, registry::log, user::Owner};
 use crate::{
     capture::{Spool, SpoolError, recover},
     control::ControlError,
@@ -150,12 +150,15 @@ pub(super) struct Recoveries(Arc<Mutex<BTreeSet<(u32, PathBuf)>>>);
 
 impl Recoveries {
     /// Recovers what was left: what a user has left in a thread of its own with the user's rights, so that
-    /// nobody waits for what another one's directories do.
-    pub(super) fn start(&self, left: Left) {
+    /// nobody waits for what another one's directories do. What is recovered may be sent to a store.
+    pub(super) fn start(&self, left: Left, archives: &Arc<Archives>) {
         for (uid, notes) in left.0 {
             self.under_way().extend(notes.iter().map(|(_, noted)| (uid, noted.output.clone())));
-            let of_user = self.clone();
-            let recover = move || of_user.recover(uid, notes);
+            let (of_user, archives) = (self.clone(), Arc::clone(archives));
+            let recover = move || {
+                of_user.recover(uid, notes);
+                archives.look_soon();
+            };
             if let Err(error) = std::thread::Builder::new().name("recovery".into()).spawn(recover) {
                 self.under_way().retain(|(of, _)| *of != uid);
                 log(&format!(

@@ -10,7 +10,7 @@ mod usage;
 use std::{
     collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -26,6 +26,7 @@ pub(super) use self::maps::{Budget, MapsAsked};
 pub(super) use self::usage::Detail;
 use self::usage::Known;
 use super::{
+    archives::Archives,
     descriptors::Descriptors,
     files::Files,
     live::Live,
@@ -77,6 +78,7 @@ pub(super) struct Registry {
     /// The state of programs that triggers know of.
     followed: AtomicU64,
     live: Live,
+    archives: Arc<Archives>,
     /// Where what is on its way to relay daemons is, and how many bytes of each session.
     places: Places,
     backlog: u64,
@@ -134,7 +136,7 @@ impl Registry {
         notes: Notes,
         recoveries: Recoveries,
         (shares, descriptors): (Shares, Descriptors),
-        live: Live,
+        (live, archives): (Live, Arc<Archives>),
         (places, backlog): (Places, u64),
     ) -> Self {
         let notifications = Arc::<Notifications>::default();
@@ -150,6 +152,7 @@ impl Registry {
             programs: Mutex::default(),
             followed: AtomicU64::new(0),
             live,
+            archives,
             places,
             backlog,
         }
@@ -158,6 +161,11 @@ impl Registry {
     /// What happens from now on in a user's sessions; in all where no user is named.
     pub(super) fn listen(&self, of: Option<u32>) -> Listening {
         self.notifications.listen(of)
+    }
+
+    /// The archives of configured sessions.
+    pub(super) fn archives(&self) -> &Archives {
+        &self.archives
     }
 
     /// The triggers.
@@ -606,6 +614,15 @@ impl Registry {
 }
 
 impl Entry {
+    /// An archive of it is closed: it is sent, if the configuration says so.
+    fn has_closed(&self, archives: &Archives, path: &Path) {
+        let model = lock(&self.model);
+        let of_config = model.configured().filter(|configured| configured.config.upload);
+        if of_config.is_some() {
+            archives.has_closed(model.name(), path);
+        }
+    }
+
     /// Brings the counts of the model up to date; gives their sums.
     fn count(&self, recording: Option<&Recording>) -> Stopped {
         let tallies = recording.and_then(|recording| recording.recorder.tallies().ok());

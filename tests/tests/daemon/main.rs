@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod analyses;
+mod archives;
 mod changes;
 mod configuration;
 mod endurance;

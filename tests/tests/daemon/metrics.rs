@@ -101,7 +101,10 @@ fn both_formats_say_the_same_and_are_as_they_should() {
     let odd = "he said \"\u{fc}ber\\\" {a=\u{27}b\u{27}} # x";
     let trigger = "\n[triggers.\"t \\\"1\\\"\"]\ncondition.event_rule_matches = { domain = \"kernel\", rule = { name = \
                    \"oom:mark_victim\", instrumentation = \"tracepoint\" } }\nactions = [{ do = \"notify\" }]\n";
-    let daemon = Daemon::start_configured(&(config(port, &caller) + trigger));
+    let store = tempfile::tempdir().unwrap();
+    let archives =
+        format!("\n[upload]\nurl = \"file://{}\"\n\n[retention]\nmax_age = \"7d\"\n", store.path().display());
+    let daemon = Daemon::start_configured(&(config(port, &caller) + trigger + &archives));
     daemon.session(ROOT, odd, &daemon.path().join("odd"), &[calls()]);
     let encoded = encoded(odd);
     daemon.tell("POST", &format!("/v1/sessions/{encoded}/start"), None);
@@ -113,6 +116,12 @@ fn both_formats_say_the_same_and_are_as_they_should() {
     daemon.tell("POST", &format!("/v1/sessions/{encoded}/stop"), None);
     wait_for("what programs take", || {
         daemon.metrics_as(ROOT, false).contains("\ntracer_agent_programs ").then_some(())
+    });
+    wait_for("the archive to be stored", || {
+        daemon
+            .metrics_as(ROOT, false)
+            .contains("\ntracer_agent_upload_stored_archives_total 1\n")
+            .then_some(())
     });
     let (open, older) = (daemon.metrics_as(ROOT, true), daemon.metrics_as(ROOT, false));
     lint(&older);

@@ -97,6 +97,10 @@ pub(super) fn check(config: &Config, tree: &Tree<'_>, left_out: &[Keys], mistake
         !left_out.iter().any(|keys| matches!(&keys[..], [first, second, ..] if first == of && second == name))
     };
     check_labels(config, &mut wrong);
+    let is_partly = |of: &str| left_out.iter().any(|keys| keys.first().is_some_and(|first| first == of));
+    if !is_partly("upload") && !is_partly("retention") {
+        check_archives(config, &mut wrong);
+    }
     for (name, session) in config.sessions.iter().filter(|(name, _)| is_whole("sessions", name)) {
         session.check(&Way::of(["sessions", name]), name, &mut wrong);
     }
@@ -106,6 +110,22 @@ pub(super) fn check(config: &Config, tree: &Tree<'_>, left_out: &[Keys], mistake
     mistakes.extend(
         wrong.into_iter().map(|(way, why)| Found { span: way.span(tree), what: format!("{way}: {why}") }),
     );
+}
+
+fn check_archives(config: &Config, wrong: &mut Vec<Wrong>) {
+    let mut say = |of: &str, field: &str, why: String| wrong.push((Way::of([of, field]), why));
+    if let Some(upload) = &config.upload {
+        if let Err(error) = upload.check() {
+            say("upload", error.field, error.why);
+        }
+        // A daemon in the background has another directory than who has started it.
+        if upload.credentials_file.as_ref().is_some_and(|path| !path.is_absolute()) {
+            say("upload", "credentials_file", "the path of a file with credentials is absolute".to_owned());
+        }
+    }
+    if let Err(error) = config.retention.check() {
+        say("retention", error.field, error.why);
+    }
 }
 
 fn check_labels(config: &Config, wrong: &mut Vec<Wrong>) {

@@ -38,6 +38,7 @@ pub use self::{
     trigger::TriggerConfig,
 };
 use self::{merge::merged, source::Sources};
+use crate::store::{RetentionConfig, UploadConfig};
 
 /// The name of the directory of more files, beside the first one.
 pub const MORE: &str = "conf.d";
@@ -59,6 +60,12 @@ pub struct Config {
     /// Conditions and what is done when they are satisfied, by name. They are root's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub triggers: BTreeMap<String, TriggerConfig>,
+    /// Where archives of sessions are sent: what rotations and stops have closed, and snapshots. Nowhere
+    /// where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload: Option<UploadConfig>,
+    /// How long archives of sessions stay on this machine, and how much room they may take.
+    pub retention: RetentionConfig,
     /// Who may read metrics.
     pub metrics: MetricsConfig,
     /// When the daemon calls itself ready.
@@ -202,6 +209,30 @@ rules = [{ what = { events = \"sched\" }, sample = 0 }]
         let told = mistakes("host = \n[sessions.a\nlabels = { a = \"b\" }\nlabels = 3\n");
         assert!(told.iter().any(|one| one.starts_with("agent.toml:1:8: ")), "{told:#?}");
         assert!(told.iter().any(|one| one.starts_with("agent.toml:2:")), "{told:#?}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_uploads_is_told_with_its_place_and_without_secrets() {
+        let text =
+            "[upload]\nurl = \"s3://SWORDFISH:SWORDFISH@bucket\"\n\n[retention]\nmin_free_percent = 100\n";
+        let told = mistakes(text);
+        let says = [
+            "agent.toml:2:1: upload.url: credentials do not belong",
+            "agent.toml:5:1: retention.min_free_percent: ",
+        ];
+        assert!(
+            told.len() == 2 && told.iter().zip(says).all(|(one, says)| one.starts_with(says)),
+            "{told:#?}"
+        );
+        assert!(!told[0].contains("SWORDFISH"), "{told:#?}");
+        let told = mistakes("[upload]\nurl = \"s3://bucket\"\ncredentials_file = \"keys\"\n");
+        assert!(
+            told.len() == 1 && told[0].starts_with("agent.toml:3:1: upload.credentials_file: "),
+            "{told:#?}"
+        );
+        let told = mistakes("[upload]\nsite = \"lab\"\nsecret_access_key = \"SWORDFISH\"\n");
+        assert!(told.len() == 1 && told[0].starts_with("agent.toml:3:1: unknown field"), "{told:#?}");
+        assert!(!told[0].contains("SWORDFISH"), "{told:#?}");
     }
 
     #[test]

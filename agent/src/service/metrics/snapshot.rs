@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Process, ProgramTimes};
-use crate::control::{Trigger, Usage, api::ConfigurationState};
+use crate::{
+    control::{Trigger, Usage, api::ConfigurationState},
+    service::archives::Counts,
+};
 
 /// What metrics are made of. What is not known is told by no metric.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,8 @@ pub(in crate::service) struct Snapshot {
     pub(in crate::service) triggers: Vec<Trigger>,
     /// The configuration.
     pub(in crate::service) configuration: Option<ConfigurationState>,
+    /// What became of archives.
+    pub(in crate::service) archives: Option<Counts>,
     /// Whether the daemon is ready.
     pub(in crate::service) is_ready: Option<bool>,
     /// What the daemon takes.

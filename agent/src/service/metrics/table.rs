@@ -1,9 +1,12 @@
 //! Which metrics there are.
 
 use super::Snapshot;
-use crate::control::{
-    Trigger, Usage,
-    usage::{ChannelUsage, CpuUsage},
+use crate::{
+    control::{
+        Trigger, Usage,
+        usage::{ChannelUsage, CpuUsage},
+    },
+    store::{Cause, UploadCounters},
 };
 
 /// What a metric is (OpenMetrics 1.0, section "Metric Types").
@@ -159,6 +162,24 @@ fn of_triggers(snapshot: &Snapshot, value: impl Fn(&Trigger) -> u64) -> Vec<Samp
         labelled([("trigger", &trigger.name), ("uid", &uid)], Value::Whole(value(trigger)))
     };
     snapshot.triggers.iter().map(of).collect()
+}
+
+/// A series where archives are sent.
+fn of_uploads(snapshot: &Snapshot, value: impl Fn(&UploadCounters) -> u64) -> Vec<Sample> {
+    let of = snapshot.archives.as_ref().filter(|of| of.uploads);
+    alone(of.map(|of| Value::Whole(value(&of.counters))))
+}
+
+fn upload_failures(snapshot: &Snapshot) -> Vec<Sample> {
+    let Some(of) = snapshot.archives.as_ref().filter(|of| of.uploads) else { return Vec::new() };
+    let count = |cause: &Cause| of.counters.failures.get(cause).copied().unwrap_or_default();
+    Cause::ALL.iter().map(|cause| labelled([("cause", cause.name())], Value::Whole(count(cause)))).collect()
+}
+
+/// A series where there are limits of what stays here.
+fn of_retention(snapshot: &Snapshot, value: impl Fn(&UploadCounters) -> u64) -> Vec<Sample> {
+    let of = snapshot.archives.as_ref().filter(|of| of.retains);
+    alone(of.map(|of| Value::Whole(value(&of.counters))))
 }
 
 fn alone(value: Option<Value>) -> Vec<Sample> {
@@ -339,6 +360,110 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "When the configuration that is in force was read, since 1970.",
         samples: |snapshot| alone(snapshot.configuration.as_ref().map(|of| Value::Whole(of.read_at))),
+    },
+    Metric {
+        name: "tracer_agent_upload_queued_archives",
+        unit: None,
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "Archives that are not in the store yet.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.queued_archives),
+    },
+    Metric {
+        name: "tracer_agent_upload_queued",
+        unit: Some("bytes"),
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "Bytes of archives that are not in the store yet.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.queued_bytes),
+    },
+    Metric {
+        name: "tracer_agent_upload_oldest_unsent",
+        unit: Some("seconds"),
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "How long ago the oldest archive has ended that is not in the store yet; 0 if all are.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.oldest_unsent_seconds.unwrap_or_default()),
+    },
+    Metric {
+        name: "tracer_agent_upload_stored_archives",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Archives that are in the store, each verified.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.stored_archives),
+    },
+    Metric {
+        name: "tracer_agent_upload_stored",
+        unit: Some("bytes"),
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Bytes of archives that are in the store.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.stored_bytes),
+    },
+    Metric {
+        name: "tracer_agent_upload_sent",
+        unit: Some("bytes"),
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Bytes of archives that the store has taken; some of them more than once.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.bytes_sent),
+    },
+    Metric {
+        name: "tracer_agent_upload_failures",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &["cause"],
+        help: "Attempts to send an archive that have failed, by cause.",
+        samples: upload_failures,
+    },
+    Metric {
+        name: "tracer_agent_upload_retries",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Attempts after the first one of an archive.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.retries),
+    },
+    Metric {
+        name: "tracer_agent_upload_lost_archives",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Archives that somebody removed before they were stored.",
+        samples: |snapshot| of_uploads(snapshot, |of| of.lost_archives),
+    },
+    Metric {
+        name: "tracer_agent_archives_deleted",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Stored archives that were deleted on this machine; without a store, all that were.",
+        samples: |snapshot| of_retention(snapshot, |of| of.deleted_archives),
+    },
+    Metric {
+        name: "tracer_agent_archives_deleted",
+        unit: Some("bytes"),
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Their bytes.",
+        samples: |snapshot| of_retention(snapshot, |of| of.deleted_bytes),
+    },
+    Metric {
+        name: "tracer_agent_archives_deleted_unsent",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Archives that were deleted before they were stored, because the disk was too full.",
+        samples: |snapshot| of_retention(snapshot, |of| of.deleted_unsent_archives),
+    },
+    Metric {
+        name: "tracer_agent_archives_deleted_unsent",
+        unit: Some("bytes"),
+        kind: Kind::Counter,
+        labels: &[],
+        help: "Their bytes.",
+        samples: |snapshot| of_retention(snapshot, |of| of.deleted_unsent_bytes),
     },
     Metric {
         name: "tracer_agent_program_cpu",

@@ -9,6 +9,7 @@ use super::{Answer, Registry, lock, log};
 use crate::{
     control::{Code, ControlError, NewTrigger},
     service::{
+        archives::Settled,
         config::{Config, SessionConfig},
         sessions::Model,
         user::Owner,
@@ -44,6 +45,10 @@ impl Registry {
     /// `sessions`. What is as before goes on as it is; of what cannot be done, the rest is done.
     pub(in crate::service) fn configure(&self, config: &Config, sessions: &Path, cpus: u64) -> Applied {
         let mut applied = Applied::default();
+        // What sessions close when they change goes where it is to go now.
+        let Settled { changes, failure } = self.archives.configure(config, sessions);
+        applied.changes.extend(changes);
+        applied.failures.extend(failure);
         let wanted: BTreeMap<&String, &SessionConfig> =
             config.sessions.iter().filter(|(_, session)| session.enabled).collect();
         // First what goes, whose names and rings others may want. Triggers are about sessions.

@@ -7,6 +7,7 @@ use crate::{
     control::{Rotation, RotationState, api::Notification},
     export::ctf::Publication,
     service::{
+        archives::Archives,
         notifications::Notifications,
         sessions::{Listener, Sample, Stored, Whose},
         triggers::Triggers,
@@ -27,6 +28,7 @@ impl Registry {
             session: session.to_owned(),
             tell: Arc::clone(&self.notifications),
             triggers: Arc::clone(&self.triggers),
+            archives: Arc::clone(&self.archives),
         }
     }
 }
@@ -37,6 +39,7 @@ pub(super) struct OfSession {
     pub(super) session: String,
     tell: Arc<Notifications>,
     triggers: Arc<Triggers>,
+    archives: Arc<Archives>,
 }
 
 impl OfSession {
@@ -85,6 +88,7 @@ impl Listener for OfSession {
         };
         if let Some(path) = &path {
             lock(&self.entry.files).add(path.clone());
+            self.entry.has_closed(&self.archives, path);
         }
         let state = if path.is_some() { RotationState::Completed } else { RotationState::Failed };
         let mut chunks = lock(&self.entry.chunks);

@@ -140,7 +140,11 @@ impl Registry {
         let (to, place) = snapshot_to(&model, wanted)?;
         let recording = recording.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
         let Stored { path, events } = match place {
-            To::Directory(dir) => recording.recorder.snapshot(SnapshotTo { dir, ..to })?,
+            To::Directory(dir) => {
+                let stored = recording.recorder.snapshot(SnapshotTo { dir, ..to })?;
+                entry.has_closed(&self.archives, &stored.path);
+                stored
+            }
             To::Relay(address) => {
                 let target = self.target(&model, address, false);
                 let place = self.make_place(&entry.owner)?;
