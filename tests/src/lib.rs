@@ -15,6 +15,7 @@ pub mod agent;
 pub mod analyses;
 pub mod answers;
 pub mod binaries;
+pub mod cgroup;
 pub mod chromium;
 pub mod ctf;
 pub mod daemon;

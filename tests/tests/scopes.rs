@@ -1,51 +1,14 @@
 //! Which threads `record` takes by what they are: names, users, control groups, and what is excluded.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use integration_tests::{
+    cgroup::Group,
+    harness::{Caller, Ledger, Marked, Report, agent, is_getppid, name_of, run, tid_of},
 };
 
-use integration_tests::harness::{Caller, Ledger, Marked, Report, agent, is_getppid, name_of, run, tid_of};
-
 const SYSCALLS: &str = "raw_syscalls:sys_enter";
-
-/// A control group of its own, removed when dropped.
-struct Group(PathBuf);
-
-impl Group {
-    fn make(name: &str) -> Self {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
-        let root = mount.expect("cgroup2 is mounted").split(' ').nth(1).unwrap();
-        let dir = Path::new(root).join(format!("{name}-{}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        Self(dir)
-    }
-
-    fn inside(&self, name: &str) -> Self {
-        let dir = self.0.join(name);
-        fs::create_dir(&dir).unwrap();
-        Self(dir)
-    }
-
-    fn take(&self, caller: &Caller) {
-        fs::write(self.0.join("cgroup.procs"), caller.pid().to_string()).unwrap();
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // It may have been removed by its test.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
 
 /// Who of the callers made system calls, by the recording; each makes 100.
 fn seen(dir: &Path, args: &[&str], callers: &mut [&mut Caller]) -> Vec<u64> {
@@ -116,17 +79,21 @@ fn control_groups_with_those_inside_of_them() {
     for (place, caller) in [&group, &inner, &beside].into_iter().zip(&callers) {
         place.take(caller);
     }
-    let name = group.0.file_name().unwrap().to_str().unwrap();
+    let name = group.dir().file_name().unwrap().to_str().unwrap();
     {
         let mut callers: Vec<&mut Caller> = callers.iter_mut().collect();
-        assert_eq!(seen(dir.path(), &["--cgroup", group.path()], &mut callers), [100, 100, 0]);
+        assert_eq!(
+            seen(dir.path(), &["--cgroup", group.dir().to_str().unwrap()], &mut callers),
+            [100, 100, 0]
+        );
         assert_eq!(seen(dir.path(), &["--cgroup", &format!("/{name}/inner")], &mut callers), [0, 100, 0]);
         assert_eq!(seen(dir.path(), &["--container", name], &mut callers), [100, 100, 0]);
-        let args = ["--cgroup", group.path(), "--exclude-cgroup", inner.path()];
+        let args =
+            ["--cgroup", group.dir().to_str().unwrap(), "--exclude-cgroup", inner.dir().to_str().unwrap()];
         assert_eq!(seen(dir.path(), &args, &mut callers), [100, 0, 0]);
     }
     // A thread that is moved counts from then on.
-    let recording = Marked::start(dir.path(), &["-e", SYSCALLS, "--cgroup", beside.path()]);
+    let recording = Marked::start(dir.path(), &["-e", SYSCALLS, "--cgroup", beside.dir().to_str().unwrap()]);
     callers[0].call(100);
     beside.take(&callers[0]);
     callers[0].call(50);
@@ -141,10 +108,10 @@ fn a_control_group_that_vanishes_is_told() {
     let group = Group::make("tracer-vanish");
     let mut caller = Caller::start();
     group.take(&caller);
-    let recording = Marked::start(dir.path(), &["-e", SYSCALLS, "--cgroup", group.path()]);
+    let recording = Marked::start(dir.path(), &["-e", SYSCALLS, "--cgroup", group.dir().to_str().unwrap()]);
     caller.call(100);
     drop(caller);
-    let removed = || fs::remove_dir(&group.0).is_ok().then_some(());
+    let removed = || fs::remove_dir(group.dir()).is_ok().then_some(());
     integration_tests::harness::wait_for("the end of a control group", removed);
     let ended = recording.finish().expect(0);
     assert!(ended.err.contains("was removed during the recording"), "{}", ended.err);
