@@ -5,7 +5,7 @@ use core::mem::offset_of;
 
 use crate::{
     CpuBorder, CpuControl, DynamicField, EventLedger, EventSlot, NameRecord, PageMeta, SideEntry, StringNote,
-    SyscallSlot, calls::Call, sets::Owner,
+    SyscallSlot, calls::Call, rate::Group, sets::Owner,
 };
 
 /// Raised when the same memory means something else, or when programs and agent do something else with it.
@@ -43,6 +43,7 @@ const fn layout() -> u64 {
         EventSlot {
             id, fixed_len, fields_end, copy_len, other_tid, dynamic_len, flags, sample, rate, dynamic
         }
+        Group { owner, window }
         SyscallSlot { enter, exit, enter_id, exit_id, enter_len, copies_at, strings, length }
         StringNote { thread, migrations, memory, head, nr, record, missing }
         EventLedger { recorded, filtered, arrived, lost, cut }
@@ -56,6 +57,8 @@ const fn layout() -> u64 {
         crate::TID_WORDS,
         crate::SIDE_ALIGN,
         crate::SYSCALL_SLOTS,
+        crate::rate::GROUPS,
+        crate::rate::PROBES as usize,
         crate::tracking::LINE_WORDS,
         crate::tracking::SETS as usize,
         crate::aggregates::KEY_WORDS_MAX,

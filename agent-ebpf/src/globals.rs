@@ -25,6 +25,7 @@ global!(FILTER_TASKS, u32, filter_tasks);
 global!(FOLLOW_FORK, u32, follow_fork);
 global!(SCOPE, u32, scope);
 global!(THINNED, u32, thinned);
+global!(RATE_BY_GROUP, u32, rate_by_group);
 global!(CHANGING, u32, changing);
 global!(EXCLUDES_SELF, u32, excludes_self);
 global!(SLOTS, u32, slots);

@@ -21,6 +21,7 @@
 //! | `OWNERS` | [`sets::Owner`]: whose a set of rings is | see there | programs and agent |
 //! | `BORDER`, `BORDER_ROWS` | [`CpuBorder`] and [`EventLedger`], what a CPU had counted where one of its pages ends | 0; attach cookie | `mark_border`, for one CPU at a time |
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
+//! | `RATE_GROUPS` | [`rate::GROUPS`] times [`rate::Group`], the windows of control groups | [`slot_flags::RATE_BY_GROUP`] | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
 //! | `AGGREGATE_INDEX` and others of this beginning | [`aggregates`]: a map that counts | see there | programs |
 //! | `TRACED`, `UNTRACED`, `SCOPED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
@@ -363,6 +364,10 @@ pub mod slot_flags {
     /// Fires at the first instruction of a function of a process. It has no frame yet: the address that it
     /// returns to is at the stack pointer, where a walk along frame pointers does not look.
     pub const FUNCTION_ENTRY: u32 = 32;
+    /// The unit of the upper half, which says which element of `RATE_GROUPS` has the event's windows, counted
+    /// from 1, where each control group has the limit of the event's rate for itself. The half is 0 where all
+    /// share the limit. Before the event is loaded, any other number says the same.
+    pub const RATE_BY_GROUP: u32 = 1 << 16;
 }
 
 /// Where user stacks at the entry of a function have its direct caller from.
@@ -462,11 +467,54 @@ pub struct EventLedger {
 
 /// The window of a rate limit, one word for each event: the low half of the second in the upper half, and in
 /// the lower one how many events came in it.
+///
+/// Where each control group has a limit of its own, an event has [`GROUPS`](rate::GROUPS) more windows, of
+/// which a group takes one for a second at a time. It takes the first of its [`PROBES`](rate::PROBES) places
+/// that nobody has in this second. What is taken stays so for the second; so it is the first for every
+/// program of the group, and no two groups have the same. A group whose places are all taken shares the
+/// event's window in `RATES` with others like it.
 pub mod rate {
     /// Nanoseconds in a window.
     pub const WINDOW: u64 = 1_000_000_000;
     /// The bit that the second begins at.
     pub const SECOND_SHIFT: u32 = 32;
+    /// Windows of control groups that each event has: with half of them taken, one group in a thousand finds
+    /// no place.
+    pub const GROUPS: usize = 512;
+    /// Places where a group's window may be.
+    pub const PROBES: u32 = 8;
+
+    /// A window that control groups take.
+    #[derive(Clone, Copy, Debug, Default)]
+    #[repr(C)]
+    pub struct Group {
+        /// Whose it is: in the upper half the lower one of the group's number, in the lower one the low half
+        /// of the second. Half of the number is enough: what stands above it counts how often numbers were
+        /// used up (`__kernfs_new_node`, fs/kernfs/dir.c), and groups that are there have different ones.
+        pub owner: u64,
+        /// As in `RATES`.
+        pub window: u64,
+    }
+
+    /// The places of a group: the first one, and how far it is from each to the next, both modulo [`GROUPS`].
+    #[inline]
+    pub const fn places(group: u64) -> (u64, u64) {
+        // 2^64 divided by the golden ratio. Numbers of groups follow one another at much the same distances,
+        // which one multiplication alone may put side by side.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut hash = group.wrapping_mul(GOLDEN);
+        hash ^= hash >> 32;
+        hash = hash.wrapping_mul(GOLDEN);
+        // Odd, so that all places are different.
+        (hash >> 32, hash | 1)
+    }
+
+    /// Whether what belongs to the second `seen` is over in the second `now`: the next one is not, to which
+    /// another CPU may have come. It is over, too, if a clock was set back.
+    #[inline]
+    pub const fn is_over(seen: u32, now: u32) -> bool {
+        seen.wrapping_sub(now) > 1
+    }
 }
 
 /// Code that the agent writes at the start. The programs call it as helpers of these numbers, which no kernel
@@ -523,6 +571,8 @@ pub mod globals {
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
+    /// `u32`: non-zero if some event has a limit for each control group. Needs `THINNED`.
+    pub const RATE_BY_GROUP: &str = "RATE_BY_GROUP";
     /// `u32`: non-zero if events come and go: what `ENABLED` has to say for these programs to record. No
     /// other programs of the channel have the same, so those of an event that was removed, which may be
     /// attached still, do not record what its slot is for now.
@@ -673,6 +723,7 @@ const _: () = {
     assert!(size_of::<CpuBorder>() == 48 + 8 * LossCause::COUNT);
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
+    assert!(size_of::<rate::Group>() == 16 && rate::GROUPS.is_power_of_two());
     assert!(size_of::<EventLedger>() == 72);
     assert!(size_of::<SyscallSlot>() == 24);
     assert!(size_of::<StringNote>() == 64);

@@ -5,6 +5,7 @@ use agent_ebpf::{
     SYSCALL_SLOTS, StringNote, SyscallSlot, TID_WORDS,
     aggregates::LOST_WORDS,
     calls::{CALL_WAYS, CallThread},
+    rate,
     sets::Owner,
     tracking::Line,
 };
@@ -108,6 +109,9 @@ pub static SETS: Table<Line> = Table::new();
 
 #[map]
 pub static RATES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static RATE_GROUPS: Array<[rate::Group; rate::GROUPS]> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static CALL_OWNERS: Array<[u64; CALL_WAYS]> = Array::with_max_entries(1, 0);

@@ -1,10 +1,11 @@
 //! Sampling and rate limits: what is left out of the events that pass the filters.
 
-use agent_ebpf::{LossCause, rate};
+use agent_ebpf::{LossCause, rate, slot_flags};
+use aya_ebpf::helpers::generated::bpf_get_current_cgroup_id;
 
 use crate::{
     atomic, context, globals,
-    maps::{EVENTS, RATES},
+    maps::{EVENTS, RATE_GROUPS, RATES},
     ring::Ring,
 };
 
@@ -26,7 +27,7 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
             return false;
         }
     }
-    if limit != 0 && number_in_second(cookie) >= limit {
+    if limit != 0 && number_in_window(cookie) >= limit {
         ring.lose(LossCause::RateLimit);
         return false;
     }
@@ -49,6 +50,16 @@ fn arrive(ring: &mut Ring) -> u64 {
     }
 }
 
+/// How many events came to this limit in this second before this one.
+#[inline(always)]
+fn number_in_window(cookie: u32) -> u32 {
+    if globals::rate_by_group() != 0 {
+        number_by_group(cookie.into()) as u32
+    } else {
+        number_in_second(cookie)
+    }
+}
+
 /// How many events of this kind there were in this second before this one.
 #[inline(always)]
 fn number_in_second(cookie: u32) -> u32 {
@@ -64,4 +75,61 @@ fn number_in_second(cookie: u32) -> u32 {
         }
     }
     u32::MAX
+}
+
+/// The same of the current thread's control group, if groups have limits of their own of this event.
+///
+/// A function of the program, so that programs that do without are as if it was not there.
+#[inline(never)]
+fn number_by_group(cookie: u64) -> u64 {
+    let cookie = cookie as u32;
+    let Some(slot) = EVENTS.get_ptr(cookie) else { return 0 };
+    // SAFETY: the map's value; the agent fills it in before it attaches the event, and not again.
+    let groups = unsafe { (*slot).flags } / slot_flags::RATE_BY_GROUP;
+    if groups != 0
+        && let Some(windows) = RATE_GROUPS.get_ptr_mut(groups - 1)
+        && let Some(number) = number_in_groups(windows)
+    {
+        return number.into();
+    }
+    number_in_second(cookie).into()
+}
+
+/// How many events of this kind the group had in this second before this one; `None` if there is no window
+/// for it.
+#[inline(always)]
+fn number_in_groups(windows: *mut [rate::Group; rate::GROUPS]) -> Option<u32> {
+    // SAFETY: the helper takes nothing.
+    let group = unsafe { bpf_get_current_cgroup_id() };
+    let second = (context::now() / rate::WINDOW) as u32;
+    let own = group << rate::SECOND_SHIFT | u64::from(second);
+    let (mut at, step) = rate::places(group);
+    for _ in 0..rate::PROBES {
+        let place = windows.cast::<rate::Group>().wrapping_add(at as usize & (rate::GROUPS - 1));
+        // SAFETY: the map's value, which has `GROUPS` of these; only addresses are made of it.
+        let (owner, window) = unsafe { (&raw mut (*place).owner, &raw mut (*place).window) };
+        let mut seen = atomic::load(owner);
+        if rate::is_over(seen as u32, second) {
+            seen = if atomic::replace(owner, seen, own) { own } else { atomic::load(owner) };
+        }
+        if (seen ^ own) >> rate::SECOND_SHIFT == 0 {
+            // Of the second that the window was taken for, which may be the next one.
+            return Some(take_in_window(window, seen as u32));
+        }
+        at = at.wrapping_add(step);
+    }
+    None
+}
+
+/// Counts an event in a window that is a group's for this second.
+#[inline(always)]
+fn take_in_window(window: *mut u64, second: u32) -> u32 {
+    let seen = atomic::load(window);
+    let started = u64::from(second) << rate::SECOND_SHIFT;
+    if rate::is_over((seen >> rate::SECOND_SHIFT) as u32, second)
+        && atomic::replace(window, seen, started | 1)
+    {
+        return 0;
+    }
+    atomic::take_number(window) as u32
 }

@@ -285,6 +285,7 @@ fn filters_that_make_no_sense_are_errors() {
         (&["-e", "sched_switch", "-f", "next_pid =="], "a field or a value expected"),
         (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f applies to the -e, --for or probe before it"),
         (&["-e", "sched_switch", "--sample", "2/3"], "expected 1/N"),
+        (&["-e", "irq", "--rate", "5/s", "-e", "sched_switch", "--rate-by", "cgroup"], "and there is none"),
         (&["-e", "sched_switch", "--rate", "x"], "expected a number of events per second"),
         (
             &["-e", "raw_syscalls:sys_enter", "--lane", "fast", "-f", "id == 1"],

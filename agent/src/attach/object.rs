@@ -1,5 +1,7 @@
 //! What the eBPF object is made of for a channel: the constants of its programs, and its maps.
 
+use std::collections::BTreeMap;
+
 use agent_ebpf::{
     EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_OF_WATCH, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES,
     begin_flags,
@@ -101,6 +103,26 @@ impl ProgramOptions {
     }
 }
 
+/// The events of an object with a limit for each control group, by their slots, and which element of its
+/// `RATE_GROUPS` each has. These windows are no part of what the programs of a channel share: only the
+/// programs of the event, which are all from one object, use them, and most events have none.
+pub(super) type RateGroups = BTreeMap<u32, u32>;
+
+/// Those among the events that `wanted` chooses by their slots.
+pub(super) fn groups_of(options: &ProgramOptions, wanted: impl Fn(u32) -> bool) -> RateGroups {
+    let all = (0..).zip(&options.slots);
+    let limited =
+        all.filter(|(slot, plan)| plan.rate != 0 && plan.flags >= slot_flags::RATE_BY_GROUP && wanted(*slot));
+    limited.map(|(slot, _)| slot).zip(0..).collect()
+}
+
+/// An event's plan with the element that it has.
+pub(super) fn with_groups(plan: EventSlot, slot: u32, groups: &RateGroups) -> EventSlot {
+    let others = plan.flags % slot_flags::RATE_BY_GROUP;
+    let of = groups.get(&slot).map_or(0, |index| (index + 1) * slot_flags::RATE_BY_GROUP);
+    EventSlot { flags: others | of, ..plan }
+}
+
 /// The system calls among the events that `wanted` chooses by their slots.
 pub(super) fn calls_of(options: &ProgramOptions, wanted: impl Fn(u32) -> bool) -> Table {
     let mut table = Table::default();
@@ -153,6 +175,7 @@ pub(super) fn create_object(
     options: &ProgramOptions,
     calls: &Table,
     [pages, ledger, slots]: [u32; 3],
+    groups: &RateGroups,
     maps: Option<&SharedMaps>,
 ) -> Result<Object, LoadError> {
     let layout = &options.layout;
@@ -182,6 +205,7 @@ pub(super) fn create_object(
         (globals::FOLLOW_FORK, options.follow_fork.into()),
         (globals::SCOPE, options.scope),
         (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
+        (globals::RATE_BY_GROUP, (!groups.is_empty()).into()),
         (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
         (globals::EXCLUDES_SELF, options.exclude_tgid.is_some().into()),
         (globals::SLOTS, slots),
@@ -278,6 +302,7 @@ pub(super) fn create_object(
         ("ENABLED", if is_changing { slots } else { 1 }),
         ("BORDER_ROWS", slots),
         ("RATES", slots),
+        ("RATE_GROUPS", groups.len().max(1) as u32),
         ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
         ("CALLS", if options.tracks_calls { (CALL_BUCKETS * CALL_WAYS) as u32 } else { 1 }),
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
@@ -304,4 +329,31 @@ pub(super) fn create_object(
 fn stack_slot(options: &ProgramOptions, kind: StackKind) -> (u32, u32) {
     let found = options.lanes.iter().position(|lane| matches!(lane, Lane::Stack(of) if *of == kind));
     found.map_or((0, 0), |index| (index as u32 + 1, options.slots[index].id.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_ebpf::rate::{GROUPS, PROBES, places};
+
+    /// How many of these groups, all of which have an event in the same second, find no place.
+    fn without_place(groups: impl Iterator<Item = u64>) -> usize {
+        let mut taken = [false; GROUPS];
+        groups
+            .filter(|&group| {
+                let (first, step) = places(group);
+                let mut own = (0..u64::from(PROBES))
+                    .map(|probe| first.wrapping_add(probe.wrapping_mul(step)) as usize % GROUPS);
+                let free = own.find(|&place| !taken[place]);
+                free.map(|place| taken[place] = true).is_none()
+            })
+            .count()
+    }
+
+    /// A directory of a group has as many files as there are controllers, and each has a number.
+    #[test]
+    fn groups_whose_numbers_are_at_any_distance_have_places_of_their_own() {
+        let without = (1..200).map(|distance| without_place((0..200).map(|group| 1000 + group * distance)));
+        assert!(without.clone().all(|count| count <= 1));
+        assert!(without.sum::<usize>() <= 10);
+    }
 }

@@ -15,7 +15,7 @@ use super::{
     fast::{FastError, FastLinks, Loader},
     hook::{self, HookLinks, ToAttach},
     misses::{Misses, RecursionMisses},
-    object::{ProgramOptions, calls_of, create_object, has_late_strings},
+    object::{ProgramOptions, calls_of, create_object, groups_of, has_late_strings, with_groups},
     switch::PageSwitch,
     tracepoint,
 };
@@ -170,10 +170,11 @@ impl Programs {
     pub fn load(options: &ProgramOptions, maps: Option<&SharedMaps>) -> Result<Self, LoadError> {
         let sizes = Sizes::of(options, (options.slots.len() + options.spare).max(1))?;
         let calls = calls_of(options, |_| true);
-        let object = create_object(options, &calls, sizes.of_maps(), maps)?;
+        let groups = groups_of(options, |_| true);
+        let object = create_object(options, &calls, sizes.of_maps(), &groups, maps)?;
         let programs = Self::of_object(object, options, &sizes)?;
         for (index, slot) in options.slots.iter().enumerate() {
-            programs.plans.write(index, *slot);
+            programs.plans.write(index, with_groups(*slot, index as u32, &groups));
             if let Some(enabled) = &programs.enabled {
                 enabled.write(index, options.generation.into());
             }
@@ -263,14 +264,15 @@ impl Programs {
         let names: Vec<&'static str> = OF_A_RECORDING.iter().copied().chain(OF_A_CHANNEL).collect();
         let maps = self.object()?.share(&names)?;
         // The sizes are those of maps that there are.
-        let object = create_object(options, &calls, [1, 1, self.slots as u32], Some(&maps))?;
+        let groups = groups_of(options, is_added);
+        let object = create_object(options, &calls, [1, 1, self.slots as u32], &groups, Some(&maps))?;
         let rates = shared::<u64>(self.object()?, "RATES", self.slots)?;
         for &slot in added {
             enabled.store(slot as usize, 0);
             // What the event before it had in this second.
             rates.store(slot as usize, 0);
             if let Some(plan) = options.slots.get(slot as usize) {
-                self.plans.write(slot as usize, *plan);
+                self.plans.write(slot as usize, with_groups(*plan, slot, &groups));
                 self.events.set_id(slot as usize, plan.id);
             }
         }

@@ -10,7 +10,7 @@ use agent_ebpf::{EventSlot, slot_flags};
 use super::{
     PlanError, Why,
     formats::Earlier,
-    rules::{EventRule, Rules},
+    rules::{EventRule, Rules, rate_flags},
     stacks::stack_flags,
 };
 use crate::{
@@ -198,7 +198,7 @@ impl EventPlan {
                     id,
                     sample: rule.sample.unwrap_or(0),
                     rate: rule.rate.unwrap_or(0),
-                    flags: slot_flags | stack_flags(rule),
+                    flags: slot_flags | stack_flags(rule) | rate_flags(rule.rate_by),
                     ..EventSlot::default()
                 },
                 prints_symbols,
@@ -366,7 +366,7 @@ impl EventPlan {
             Some(chosen) => chosen,
             None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
         };
-        slot.flags |= stack_flags(rule);
+        slot.flags |= stack_flags(rule) | rate_flags(rule.rate_by);
         self.events.push(CaptureEvent {
             name: name.to_string(),
             rule: Some(what.clone()),

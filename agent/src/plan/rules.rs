@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use agent_ebpf::slot_flags;
+
 use super::{PlanError, error::InChannel};
 use crate::{
     compile::{
@@ -14,7 +16,7 @@ use crate::{
         cgroup::Hierarchy,
         events::{EventName, Rule},
     },
-    spec::{FilterLanguage, RuleSpec, What},
+    spec::{FilterLanguage, RateBy, RuleSpec, What},
 };
 
 /// What is wanted of the events that a rule selects.
@@ -26,8 +28,18 @@ pub(super) struct EventRule {
     pub(super) sample: Option<u32>,
     /// At most so many of each event in a second.
     pub(super) rate: Option<u32>,
+    /// Who shares that limit.
+    pub(super) rate_by: RateBy,
     /// What they carry beside their own fields.
     pub(super) contexts: Contexts,
+}
+
+/// Who shares the limit, in [flags](agent_ebpf::slot_flags) of an event.
+pub(super) fn rate_flags(by: RateBy) -> u32 {
+    match by {
+        RateBy::Event => 0,
+        RateBy::Cgroup => slot_flags::RATE_BY_GROUP,
+    }
 }
 
 /// The rules of a channel.
@@ -57,13 +69,15 @@ impl<'a> Rules<'a> {
         of_channel.open(facts, counters).map_err(|error| at.field("contexts", error))?;
         let mut groups = Groups::default();
         let ready = |(number, spec): (usize, &'a RuleSpec)| {
-            let RuleSpec { what: _, optional: _, filter, language, sample, rate, contexts: named } = spec;
+            let RuleSpec { what: _, optional: _, filter, language, sample, rate, rate_by, contexts: named } =
+                spec;
             let mut contexts = of_channel.clone();
             contexts.add(named);
             contexts.open(facts, counters).map_err(|error| at.of_rule(number, "contexts", error))?;
             let filter =
                 filter.as_ref().map(|text| groups.filter(at, number, (text, *language))).transpose()?;
-            Ok::<_, PlanError>((spec, EventRule { filter, sample: *sample, rate: *rate, contexts }))
+            let rule = EventRule { filter, sample: *sample, rate: *rate, rate_by: *rate_by, contexts };
+            Ok::<_, PlanError>((spec, rule))
         };
         let all = specs.iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;
         let selecting = (0..specs.len()).filter(|&number| selected_by(&specs[number]).is_some()).collect();

@@ -116,6 +116,7 @@ pub(crate) mod why {
     pub(crate) const STANDARD_OUTPUT: &str =
         "standard output is for the program that records; give the path of the file that is recorded to";
     pub(crate) const KEPT_BY_ROTATION: &str = "with a rotation, its own count of files says what is kept";
+    pub(crate) const NO_RATE: &str = "it says who shares the limit of a rate; give a rate, too";
 }
 
 /// Something that no recording can be made of.
@@ -385,6 +386,9 @@ fn check_rule(channel: usize, number: usize, rule: &RuleSpec) -> Result<(), Prob
     }
     if rule.rate == Some(0) {
         return of("rate", "0 would record nothing; use 1 or more");
+    }
+    if rule.has_rate_by_only() {
+        return of("rate_by", why::NO_RATE);
     }
     if rule.what.is_tracer() && !rule.is_plain() {
         return problem(

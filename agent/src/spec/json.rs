@@ -70,7 +70,7 @@ impl RecordingSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChannelSpec, FileSpec, GraphSpec, RuleSpec, ScopeSpec, What};
+    use super::super::{ChannelSpec, FileSpec, GraphSpec, RateBy, RuleSpec, ScopeSpec, What};
     use super::*;
 
     fn refusal(text: &str) -> String {
@@ -89,6 +89,7 @@ mod tests {
                         filter: Some("prev_pid == 1".to_owned()),
                         sample: Some(100),
                         rate: Some(5),
+                        rate_by: RateBy::Cgroup,
                         contexts: ["uid", "perf:cpu:cycles"].map(|name| name.parse().unwrap()).into(),
                         ..rule(What::Events("sched:*".parse().unwrap()))
                     },
@@ -140,6 +141,15 @@ mod tests {
             (&rules(r#"{"what": {"event": "sched"}}"#), "unknown variant `event`"),
             (&rules(r#"{"what": {"events": "sched"}, "contexts": ["x"]}"#), "there is no context \"x\""),
             (&rules(r#"{"what": {"events": "sched"}, "sample": 0}"#), "rules[0]"),
+            (
+                &rules(r#"{"what": {"events": "sched"}, "rate_by": "cgroup"}"#),
+                "rules[0].rate_by: it says who",
+            ),
+            (&rules(r#"{"what": {"events": "sched"}, "rate": 1, "rate_by": "user"}"#), "variant `user`"),
+            (
+                r#"{"version": 1, "channels": [], "maps": [{"event": {"what": {"events": "irq"}, "rate_by": "cgroup"}}]}"#,
+                "maps[0].event: it says who",
+            ),
             (
                 r#"{"version": 1, "channels": [{"rules": [{"what": {"function": "x"}}], "contexts": ["pid"]}]}"#,
                 "channels[0].contexts",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Field, Problem, RuleSpec, What, is_default};
+use super::{Field, Problem, RuleSpec, What, check::why, is_default};
 
 /// The most maps of a recording. Each has programs and memory of its own.
 pub(crate) const MAPS_MAX: usize = 64;
@@ -125,6 +125,9 @@ impl MapSpec {
             }
             if rule.sample == Some(0) || rule.rate == Some(0) {
                 return problem(name, "a sample or a rate of 0 would count nothing; use 1 or more");
+            }
+            if rule.has_rate_by_only() {
+                return problem(name, why::NO_RATE);
             }
         }
         if self.from.is_some() && self.pair.is_empty() {

@@ -293,6 +293,10 @@ pub struct RuleSpec {
     /// At most so many of each event in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
+    /// Who shares that limit: everyone, or, with `cgroup`, the threads of a control group (version 2): each
+    /// group has one of its own then.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rate_by: RateBy,
     /// Fields that are added to the events.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::list")]
     #[cfg_attr(feature = "service", schema(value_type = Vec<String>))]
@@ -302,15 +306,43 @@ pub struct RuleSpec {
 impl RuleSpec {
     /// A rule that wants everything of these events.
     pub fn new(what: What) -> Self {
-        let language = FilterLanguage::default();
-        Self { what, optional: false, filter: None, language, sample: None, rate: None, contexts: Vec::new() }
+        Self {
+            what,
+            optional: false,
+            filter: None,
+            language: FilterLanguage::default(),
+            sample: None,
+            rate: None,
+            rate_by: RateBy::default(),
+            contexts: Vec::new(),
+        }
+    }
+
+    /// Whether it says who shares the limit of a rate that it does not have.
+    pub(super) fn has_rate_by_only(&self) -> bool {
+        self.rate.is_none() && !is_default(&self.rate_by)
     }
 
     /// Whether something is said about its events but which they are.
     pub fn is_plain(&self) -> bool {
-        let Self { what: _, optional: _, filter, language: _, sample, rate, contexts } = self;
+        // Without a rate, nobody shares one.
+        let Self { what: _, optional: _, filter, language: _, sample, rate, rate_by: _, contexts } = self;
         filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
     }
+}
+
+/// Who shares the limit of an event's rate.
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RateBy {
+    /// Everyone: it is the event's.
+    #[default]
+    Event,
+    /// The threads of a control group (version 2): each group has a limit of its own, so that a group with
+    /// too many events takes no room from the others. It is that of the thread which the event fires in. Some
+    /// 250 groups that have an event in the same second are told apart; of more, a few may share a limit.
+    Cgroup,
 }
 
 /// A language of filters.

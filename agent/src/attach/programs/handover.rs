@@ -13,7 +13,7 @@ use super::{OF_A_CHANNEL, OF_A_COUNTING_MAP, OF_A_RECORDING, Programs, Sizes, pr
 use crate::{
     attach::{
         NamedState,
-        object::{ProgramOptions, calls_of, create_object},
+        object::{ProgramOptions, RateGroups, calls_of, create_object},
     },
     bpf::load::{LoadError, MapsState, SharedMaps, ToLoad},
     handover::{Descriptors, Missing, Number},
@@ -102,7 +102,9 @@ impl Programs {
         }
         let sizes = Sizes::of(options, slots)?;
         let calls = calls_of(options, |_| true);
-        let mut object = create_object(options, &calls, sizes.of_maps(), Some(&maps))?;
+        // Those of the events that there are belong to programs which are loaded.
+        let groups = RateGroups::new();
+        let mut object = create_object(options, &calls, sizes.of_maps(), &groups, Some(&maps))?;
         object.set_inner("WAKE", wake);
         let mut programs = Self::of_object(object, options, &sizes)?;
         let own = [program::FLUSH_SIDE, program::SWITCH_PAGE];

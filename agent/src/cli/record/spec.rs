@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     /// Every option, with something to say.
-    const OPTIONS: [&[&str]; 55] = [
+    const OPTIONS: [&[&str]; 56] = [
         &["--for", "irq"],
         &["--for", "irq", "--live"],
         &["-e", "irq"],
@@ -434,6 +434,7 @@ mod tests {
         &["-f", "next_pid == 1"],
         &["--sample", "1/10"],
         &["--rate", "5k/s"],
+        &["--rate", "5k/s", "--rate-by", "cgroup"],
         &["--context", "uid,perf:cpu:cycles"],
         &["--strings", "9"],
         &["--lane", "fast"],

@@ -9,7 +9,7 @@ use super::super::CliError;
 use crate::{
     compile::{context::Context, scope::Attribute},
     event::filter::{Dialect, Filter},
-    spec::{RuleSpec, ScopeSpec, TraitSpec, What},
+    spec::{RateBy, RuleSpec, ScopeSpec, TraitSpec, What},
 };
 
 /// What is wanted of the events.
@@ -27,6 +27,11 @@ pub struct WantedArgs {
     /// Record at most N of each event per second: 500/s, 10k/s
     #[arg(long = "rate", value_name = "N/s")]
     pub rates: Vec<Rate>,
+
+    /// Let each control group (version 2) have the --rate for itself, so that one with too many events takes
+    /// no room from the others; by default all share it
+    #[arg(long = "rate-by", value_name = "WHO")]
+    pub rates_by: Vec<RateByArg>,
 
     /// Add facts about thread and CPU to the events: comm, vpid, uid, container, mnt_ns, callstack-kernel,
     /// perf:cpu:COUNTER and others, a list; an unknown name shows all
@@ -181,6 +186,24 @@ impl FromStr for Rate {
     }
 }
 
+/// Who shares the limit of a rate.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateByArg {
+    /// Everyone: it is the event's.
+    Event,
+    /// The threads of a control group: each group has its own.
+    Cgroup,
+}
+
+impl From<RateByArg> for RateBy {
+    fn from(by: RateByArg) -> Self {
+        match by {
+            RateByArg::Event => Self::Event,
+            RateByArg::Cgroup => Self::Cgroup,
+        }
+    }
+}
+
 impl WantedArgs {
     /// Puts what is wanted into the rule before each of these options. The rules have their indices on the
     /// command line, and are in that order.
@@ -189,7 +212,7 @@ impl WantedArgs {
         rules: &mut [(usize, RuleSpec)],
         matches: &ArgMatches,
     ) -> Result<(), CliError> {
-        let Self { filters, samples, rates, contexts } = self;
+        let Self { filters, samples, rates, rates_by, contexts } = self;
         for (text, index) in filters.iter().zip(indices(matches, "filters")) {
             // By itself, so that a mistake is shown where it was made.
             Filter::parse_expression(text, Dialect::Ftrace)
@@ -209,6 +232,18 @@ impl WantedArgs {
         for (Rate(rate), index) in rates.iter().zip(indices(matches, "rates")) {
             for rule in rules_before(rules, matches, ("--rate", index))? {
                 rule.rate = Some(*rate);
+            }
+        }
+        for (by, index) in rates_by.iter().zip(indices(matches, "rates_by")) {
+            for rule in rules_before(rules, matches, ("--rate-by", index))? {
+                if rule.rate.is_none() {
+                    return Err(CliError::Usage(
+                        "--rate-by says who shares the limit of a --rate of the same -e, --for or probe, and \
+                         there is none"
+                            .to_owned(),
+                    ));
+                }
+                rule.rate_by = (*by).into();
             }
         }
         for (ContextList(contexts), index) in contexts.iter().zip(indices(matches, "contexts")) {
