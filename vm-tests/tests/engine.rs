@@ -12,6 +12,13 @@ fn a_recording_rotates_changes_and_takes_snapshots(kernel: &Kernel) {
             ("snapshot", &["a_snapshot_waits_for_what_comes_after_its_event"]),
             ("changing", &["the_example_records_what_it_says"]),
             (
+                "rate_groups",
+                &[
+                    "an_overload_of_a_group_leaves_the_others_what_is_theirs",
+                    "events_that_are_added_and_handed_over_have_limits_of_groups",
+                ],
+            ),
+            (
                 "tracking",
                 &["ids_of_namespaces_are_tracked", "what_is_tracked_changes_exactly_when_it_is_said"],
             ),
