@@ -1,7 +1,7 @@
 //! Putting the programs of the fast lane together, loading and attaching them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
@@ -9,7 +9,6 @@ use std::{
 use aya_obj::generated::bpf_insn;
 use serde::{Deserialize, Serialize};
 
-use super::NamedState;
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verdict, verify},
@@ -65,40 +64,94 @@ impl FastError {
 /// Programs on their tracepoints. Dropping them detaches, which takes no time worth mentioning.
 #[derive(Debug, Default)]
 pub struct FastLinks {
-    links: Vec<OwnedFd>,
-    /// With their names: an event's, or that of a program for many events.
-    programs: Vec<(String, OwnedFd)>,
+    /// In the order in which they are attached.
+    programs: Vec<Attached>,
+}
+
+/// A program, and whether it is on its tracepoint.
+#[derive(Debug)]
+struct Attached {
+    /// An event's name, or that of a program for many events.
+    name: String,
+    program: OwnedFd,
+    /// Nothing while it is detached.
+    link: Option<OwnedFd>,
+    /// The slots of the events that need it.
+    slots: BTreeSet<u32>,
+    /// Whether it records events, of which it counts those that it missed.
+    records: bool,
 }
 
 impl FastLinks {
     /// How many programs are attached.
     pub fn len(&self) -> usize {
-        self.links.len()
+        self.programs.iter().filter(|program| program.link.is_some()).count()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.links.is_empty()
+        self.len() == 0
     }
 
-    /// The programs, which count what they missed, by name.
+    /// The programs, which count what they missed, by name; those that are detached by now, too.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
-        self.programs.iter().map(|(name, program)| (name.as_str(), program.as_fd()))
+        let recording = self.programs.iter().filter(|program| program.records);
+        recording.map(|program| (program.name.as_str(), program.program.as_fd()))
+    }
+
+    /// Says that an event needs its program no more, and detaches those that no event needs.
+    pub(crate) fn release(&mut self, slot: u32) {
+        for program in &mut self.programs {
+            if program.slots.remove(&slot) && program.slots.is_empty() {
+                program.link = None;
+            }
+        }
+    }
+
+    /// Detaches all of them until [`FastLinks::resume`].
+    pub(crate) fn suspend(&mut self) {
+        self.programs.iter_mut().for_each(|program| program.link = None);
+    }
+
+    /// Attaches again what was suspended.
+    ///
+    /// # Errors
+    /// The kernel refuses one: those after it are not attached.
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        let detached = self.programs.iter_mut().filter(|program| program.link.is_none());
+        for program in detached.filter(|program| !program.slots.is_empty()) {
+            program.link = Some(sys::attach_tracing(program.program.as_fd())?);
+        }
+        Ok(())
     }
 }
 
 /// Links of the fast lane on their way to another process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FastState {
-    links: Vec<Number>,
-    programs: NamedState,
+    programs: Vec<AttachedState>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct AttachedState {
+    name: String,
+    program: Number,
+    link: Option<Number>,
+    slots: BTreeSet<u32>,
+    records: bool,
 }
 
 impl FastLinks {
     /// Gives them away. The programs go on.
     pub fn hand_over(self, to: &mut Descriptors) -> FastState {
-        let links = self.links.into_iter().map(|link| to.put(link)).collect();
-        FastState { links, programs: NamedState::of(self.programs, to) }
+        let programs = self.programs.into_iter().map(|of| AttachedState {
+            name: of.name,
+            program: to.put(of.program),
+            link: of.link.map(|link| to.put(link)),
+            slots: of.slots,
+            records: of.records,
+        });
+        FastState { programs: programs.collect() }
     }
 
     /// Takes those that another process has given away.
@@ -106,8 +159,12 @@ impl FastLinks {
     /// # Errors
     /// A descriptor is missing.
     pub fn take_over(state: FastState, from: &mut Descriptors) -> Result<Self, Missing> {
-        let links = state.links.into_iter().map(|link| from.take(link)).collect::<Result<_, _>>()?;
-        Ok(Self { links, programs: state.programs.take(from)? })
+        let of = |of: AttachedState| {
+            let AttachedState { name, program, link, slots, records } = of;
+            let link = link.map(|link| from.take(link)).transpose()?;
+            Ok(Attached { name, program: from.take(program)?, link, slots, records })
+        };
+        Ok(Self { programs: state.programs.into_iter().map(of).collect::<Result<_, _>>()? })
     }
 }
 
@@ -200,24 +257,30 @@ impl<'a> Loader<'a> {
         let mut links = FastLinks::default();
         let mut loaded: Vec<Option<Result<OwnedFd, FastError>>> =
             side_by_side(&jobs, |job| self.load(job)).into_iter().map(Some).collect();
+        let slots_of = |job: usize| {
+            let slots = job_of.iter().zip(events).filter(move |&(&of, _)| of == job);
+            slots.map(|(_, &(.., slot))| slot).collect::<BTreeSet<u32>>()
+        };
+        let attach = |job: usize, slots: BTreeSet<u32>, records: bool, program: OwnedFd| {
+            let link = Some(sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)?);
+            Ok(Attached { name: jobs[job].name().to_owned(), program, link, slots, records })
+        };
         // Before the program that records exits, because what it copies goes to the page that is open.
         if let (Some(late), Some(&entry)) = (loaded.get_mut(late_at).and_then(Option::take), calls.get(&true))
         {
-            match late.and_then(|program| sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)) {
-                // It records no events, so what it misses is none of them.
-                Ok(link) => links.links.push(link),
+            // It records no events, so what it misses is none of them.
+            match late.and_then(|program| attach(late_at, slots_of(entry), false, program)) {
+                Ok(attached) => links.programs.push(attached),
                 Err(error) => loaded[entry] = Some(Err(error)),
             }
         }
         let mut attached = vec![false; jobs.len()];
         let mut results = Vec::new();
-        for index in job_of {
+        for &index in &job_of {
             let result = match loaded[index].take() {
-                Some(program) => program.and_then(|program| {
-                    links.links.push(sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)?);
-                    links.programs.push((jobs[index].name().to_owned(), program));
-                    Ok(())
-                }),
+                Some(program) => program
+                    .and_then(|program| attach(index, slots_of(index), true, program))
+                    .map(|attached| links.programs.push(attached)),
                 None if attached[index] => Ok(()),
                 None => Err(FastError::Shared),
             };

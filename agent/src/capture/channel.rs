@@ -286,15 +286,17 @@ impl Channel {
         Ok(left_out)
     }
 
-    /// Has an event not recorded any more. What it shares with others that came with it stays attached as
-    /// long as they do, and what was there from the beginning, but for programs of the generic lane, until
-    /// the recording ends; none of it records.
+    /// Has an event not recorded any more. What it shares with others stays attached as long as they do, and
+    /// probes that were there from the beginning, or came with others, until the recording ends or those go;
+    /// none of it records.
     pub(super) fn remove(&mut self, slot: usize) {
         self.programs.disable(slot as u32);
+        self.links.fast.release(slot as u32);
         let own = self.links.events.extract_if(.., |(of, _)| *of == slot);
         let attachments: Vec<Attachment> = own.map(|(_, attachment)| attachment).collect();
         for added in &mut self.added {
             added.slots.remove(&slot);
+            added.links.fast.release(slot as u32);
         }
         for over in self.added.extract_if(.., |added| added.slots.is_empty()) {
             let misses = over.programs.misses(&over.links.fast, &over.links.probes);
@@ -380,6 +382,21 @@ impl Channel {
     /// Whether it has kept the programs from noting names, by the end of the last archive.
     pub(super) fn has_missed_names(&self) -> bool {
         self.misses.names != 0
+    }
+
+    /// Detaches what is attached again quickly, in a pause.
+    pub(super) fn suspend(&mut self) {
+        self.links.fast.suspend();
+        self.added.iter_mut().for_each(|added| added.links.fast.suspend());
+    }
+
+    /// Attaches that again.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(super) fn attach_suspended(&mut self) -> std::io::Result<()> {
+        self.links.fast.resume()?;
+        self.added.iter_mut().try_for_each(|added| added.links.fast.resume())
     }
 
     /// Ends attaching; detaching continues in the background.

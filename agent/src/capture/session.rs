@@ -478,6 +478,11 @@ impl Session {
         }
     }
 
+    /// Whether what is stored is compressed with next to no effort from now on, which takes more room.
+    pub fn hurry(&self, hurries: bool) {
+        self.readers.hurry(hurries);
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         let bytes = self.closed_bytes + self.archive.shared.bytes();

@@ -121,6 +121,8 @@ impl Compression {
 pub struct ChunkCompressor {
     endian: Endian,
     zstd: Option<zstd::bulk::Compressor<'static>>,
+    level: i32,
+    hurries: bool,
     /// The chunk made last; longer than the chunk after a call that compressed more.
     buffer: Vec<u8>,
     chunk_len: usize,
@@ -129,11 +131,27 @@ pub struct ChunkCompressor {
 impl ChunkCompressor {
     /// A compressor for chunks of a file with this compression and byte order.
     pub fn new(compression: Compression, endian: Endian) -> Result<Self, CompressError> {
-        let zstd = match compression {
-            Compression::None => None,
-            Compression::Zstd { level } => Some(compressor(level).map_err(CompressError::Zstd)?),
+        let (zstd, level) = match compression {
+            Compression::None => (None, 0),
+            Compression::Zstd { level } => (Some(compressor(level).map_err(CompressError::Zstd)?), level),
         };
-        Ok(Self { endian, zstd, buffer: Vec::new(), chunk_len: 0 })
+        Ok(Self { endian, zstd, level, hurries: false, buffer: Vec::new(), chunk_len: 0 })
+    }
+
+    /// Whether chunks are made with next to no effort from now on, or as the compression says again. They are
+    /// larger then, and read as all others.
+    pub fn hurry(&mut self, hurries: bool) -> Result<(), CompressError> {
+        if self.hurries != hurries
+            && let Some(zstd) = &mut self.zstd
+        {
+            let level = if hurries { *zstd::compression_level_range().start() } else { self.level };
+            zstd.set_compression_level(level).map_err(CompressError::Zstd)?;
+            if !hurries {
+                tune(zstd, level).map_err(CompressError::Zstd)?;
+            }
+        }
+        self.hurries = hurries;
+        Ok(())
     }
 
     /// The chunk that holds `pages` (usually [`CHUNK_PAGES`](super::layout::CHUNK_PAGES) of them), with its
@@ -176,15 +194,20 @@ impl ChunkCompressor {
 /// same ones in smaller pieces; with 7 the result is 0 to 4 % smaller, and there are fewer pieces to encode.
 /// A smaller table is cleared faster for each chunk, and finds as much.
 fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
-    use zstd::zstd_safe::CParameter;
     let mut compressor = zstd::bulk::Compressor::new(level)?;
+    tune(&mut compressor, level)?;
+    // Without it, damaged pages may come out that cannot be distinguished from others. It is 4 bytes a frame.
+    compressor.include_checksum(true)?;
+    Ok(compressor)
+}
+
+fn tune(compressor: &mut zstd::bulk::Compressor<'_>, level: i32) -> std::io::Result<()> {
+    use zstd::zstd_safe::CParameter;
     if level == Compression::DEFAULT_LEVEL {
         compressor.set_parameter(CParameter::MinMatch(7))?;
         compressor.set_parameter(CParameter::HashLog(12))?;
     }
-    // Without it, damaged pages may come out that cannot be distinguished from others. It is 4 bytes a frame.
-    compressor.include_checksum(true)?;
-    Ok(compressor)
+    Ok(())
 }
 
 impl fmt::Debug for ChunkCompressor {
@@ -333,6 +356,20 @@ impl fmt::Debug for Decompressor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_made_in_a_hurry_are_read_as_others() {
+        let pages: Vec<u8> = (0..16 * 4096_u32).map(|at| (at / 7 % 251) as u8).collect();
+        let mut compressor = ChunkCompressor::new(Compression::default(), Endian::Little).unwrap();
+        let small = compressor.compress(&pages).unwrap().to_vec();
+        compressor.hurry(true).unwrap();
+        let large = compressor.compress(&pages).unwrap().to_vec();
+        compressor.hurry(false).unwrap();
+        assert_eq!(compressor.compress(&pages).unwrap(), small, "it goes on as before");
+        assert!(large.len() > small.len());
+        let read = zstd::bulk::decompress(&large[BLOCK_HEADER_LEN..], pages.len()).unwrap();
+        assert_eq!(read, pages);
+    }
 
     #[test]
     fn chunk_has_its_sizes_before_the_data() {

@@ -163,6 +163,8 @@ struct Shared {
     asked: Notice,
     /// The first failure.
     failure: Mutex<Option<SpoolError>>,
+    /// Whether chunks are made with next to no effort.
+    hurries: AtomicBool,
 }
 
 impl Shared {
@@ -278,6 +280,7 @@ impl ReaderPool {
             has_failed: AtomicBool::new(false),
             asked: notice()?,
             failure: Mutex::new(None),
+            hurries: AtomicBool::new(false),
         });
         let (answer, answers) = mpsc::channel();
         let Sources { channels, wake, names: stream } = sources;
@@ -473,6 +476,13 @@ impl ReaderPool {
 }
 
 /// Threads of a recording that comes to nothing must not go on with its rings and its spool.
+impl ReaderPool {
+    /// Whether chunks are made with next to no effort from now on.
+    pub(super) fn hurry(&self, hurries: bool) {
+        self.shared.hurries.store(hurries, Ordering::Relaxed);
+    }
+}
+
 impl Drop for ReaderPool {
     fn drop(&mut self) {
         self.tell_to_stop();

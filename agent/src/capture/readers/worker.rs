@@ -456,6 +456,7 @@ impl Worker {
         if !left.is_enough() {
             return Ok(());
         }
+        self.compressor.hurry(self.shared.hurries.load(Ordering::Relaxed))?;
         let (capacity, chunk) = (ring.capacity(), chunk_pages(ring.capacity()));
         let mut claim = ring.claim();
         // A small ring has no pages to spare for a large write.
@@ -530,6 +531,7 @@ impl Worker {
         if self.pages.is_empty() {
             return Ok(());
         }
+        self.compressor.hurry(self.shared.hurries.load(Ordering::Relaxed))?;
         spool.append(&self.pages, PAGE_SIZE, events, &mut self.compressor)?;
         self.flush(spool)
     }
