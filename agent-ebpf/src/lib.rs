@@ -443,6 +443,8 @@ pub mod begin_flags {
     /// The CPU goes from the current thread to another one. A switch is left out only if neither of them is
     /// recorded, and the agent's own threads count as recorded where all others are.
     pub const SWITCH: u32 = 1 << 20;
+    /// The event is recorded of whatever thread it is.
+    pub const OF_ANYONE: u32 = 1 << 21;
 }
 
 /// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer

@@ -59,6 +59,64 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
+/// A share of one CPU: in texts with a percent sign (`2%`, `0.5%`), or as a number of percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share {
+    /// Millionths.
+    pub millionths: u32,
+}
+
+impl Share {
+    /// As a ratio: 1 is a whole CPU.
+    pub fn ratio(self) -> f64 {
+        f64::from(self.millionths) / 1e6
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        /// Digits after the point.
+        const PLACES: usize = 4;
+        let wrong = || format!("{text:?} is not a share: write it like 2% or 0.5%");
+        let number = text.trim().strip_suffix('%').unwrap_or(text.trim()).trim_end();
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !is_number(whole) || !is_number(part) || part.len() > PLACES {
+            return Err(wrong());
+        }
+        let places: u32 = format!("{part:0<PLACES$}").parse().map_err(|_| wrong())?;
+        let whole: u32 = whole.parse().map_err(|_| wrong())?;
+        let millionths = whole.checked_mul(10_000).and_then(|whole| whole.checked_add(places));
+        millionths.map(|millionths| Self { millionths }).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.millionths / 10_000, self.millionths % 10_000);
+        let part = format!(".{part:04}");
+        write!(f, "{whole}{}%", part.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OfText {
+            expected: "a share of a CPU: percent, or a text as \"2%\"",
+            by_number: |percent| Self::from_str(&percent.to_string()),
+            by_text: Self::from_str,
+        })
+    }
+}
+
 impl FromStr for Bytes {
     type Err = String;
 

@@ -19,6 +19,8 @@ const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
+#[cfg(feature = "service")]
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
@@ -247,6 +249,38 @@ pub(crate) fn enable_run_times() -> io::Result<OwnedFd> {
         kind: u32,
     }
     bpf(BPF_ENABLE_STATS, &mut EnableStats { kind: 0 }).map(owned)
+}
+
+/// What the kernel has measured of a program.
+#[cfg(feature = "service")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunTimes {
+    /// The program's number, which no other one has meanwhile.
+    pub(crate) id: u32,
+    /// Nanoseconds that it ran, while [they were measured](enable_run_times).
+    pub(crate) time_ns: u64,
+    /// How often it ran, while that was.
+    pub(crate) runs: u64,
+}
+
+/// What the kernel has measured of the program that the descriptor of this number is of; it has to be a
+/// program's.
+#[cfg(feature = "service")]
+pub(crate) fn run_times(number: i32) -> io::Result<RunTimes> {
+    /// `union bpf_attr` as `BPF_OBJ_GET_INFO_BY_FD` reads it.
+    #[repr(C)]
+    struct GetInfo {
+        fd: u32,
+        len: u32,
+        info: u64,
+    }
+    let fd = u32::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: all of its members are integers, of which 0 is a value.
+    let mut info: aya_obj::generated::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let len = size_of_val(&info) as u32;
+    // `info` is there, and has the length that is said of it.
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut GetInfo { fd, len, info: (&raw mut info) as u64 })?;
+    Ok(RunTimes { id: info.id, time_ns: info.run_time_ns, runs: info.run_cnt })
 }
 
 /// A number that the kernel tells of a program in its descriptor's `fdinfo`.

@@ -16,6 +16,7 @@ use rustix::{
 };
 
 use super::{
+    budget::{Step, reduced},
     config::{Config, ConfigError, ReadFiles},
     registry::{Applied, Registry, log},
 };
@@ -55,6 +56,8 @@ struct State {
     told: ConfigurationState,
     /// What of the configuration in force could not be done, and why.
     failures: Vec<String>,
+    /// What is done less of it.
+    steps: Vec<Step>,
 }
 
 impl Configuration {
@@ -76,7 +79,7 @@ impl Configuration {
             refused: 0,
             last: Reload::default(),
         };
-        let state_now = State { config: Arc::new(config), told, failures: Vec::new() };
+        let state_now = State { config: Arc::new(config), told, failures: Vec::new(), steps: Vec::new() };
         Ok(Self {
             path: path.to_owned(),
             sessions: state.join("sessions"),
@@ -118,7 +121,7 @@ impl Configuration {
 
     /// The same, and notes something together with what has come of it.
     fn apply_and(&self, registry: &Registry, note: impl FnOnce(&mut ConfigurationState)) {
-        let config = self.config();
+        let config = reduced(&self.config(), &self.state().steps.clone());
         let Applied { changes, failures } = registry.configure(&config, &self.sessions, self.cpus);
         let mut state = self.state();
         // What fails again for the same reason was told before.
@@ -129,6 +132,19 @@ impl Configuration {
         state.failures.clone_from(&failures);
         state.told.last = Reload { mistakes: Vec::new(), changes, failures };
         note(&mut state.told);
+    }
+
+    /// Records after these steps what it says.
+    pub(super) fn throttle(&self, registry: &Registry, steps: &[Step]) {
+        if std::mem::replace(&mut self.state().steps, steps.to_vec()) == steps {
+            return;
+        }
+        // What the last reading has led to stays told.
+        let before = self.told().last;
+        self.apply_and(registry, |told| {
+            told.last.mistakes = before.mistakes;
+            told.last.changes = before.changes;
+        });
     }
 
     /// Tries again what could not be done. What the last reading has led to stays told.

@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{
     archives::Archives,
+    budget::Governor,
     config::ConfigError,
     configuration::Configuration,
     descriptors::Descriptors,
@@ -211,14 +212,20 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         archives.start().map_err(DaemonError::system("start threads"))?;
         configuration.follow(&registry).map_err(DaemonError::system("watch the configuration"))?;
     }
+    let governor = configuration.as_ref().map(|of| Arc::new(Governor::new(Arc::clone(of), &registry)));
+    if let Some(governor) = &governor {
+        governor.start().map_err(DaemonError::system("start threads"))?;
+    }
     let told = (signals, &supervisor, parcels.is_some());
-    let monitor = Monitor::new(Arc::clone(&registry), configuration.clone(), options.state.clone());
+    let of_configuration = (configuration.clone(), governor.clone());
+    let monitor = Monitor::new(Arc::clone(&registry), of_configuration, options.state.clone());
     let monitor = Arc::new(monitor);
     monitor.start().map_err(DaemonError::system("start threads"))?;
     let of_daemon = (Arc::clone(&registry), configuration, monitor);
     let served = runtime.block_on(serve(&listener, group, of_daemon, told, ready));
     let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
     if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
+        governor.iter().for_each(|governor| governor.hand_over(&registry));
         while_alive(&supervisor, || handover::hand_over(&registry, parcels));
     } else {
         supervisor.tell("STOPPING=1");

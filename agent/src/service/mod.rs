@@ -22,6 +22,7 @@
 //! | `handover` | sessions that the next daemon goes on with |
 //! | `archives` | what configured sessions have closed: sent to a store, and kept within limits |
 //! | `amounts` | how much each user has taken of something |
+//! | `budget` | what the daemon may take, and doing less to keep to it |
 //! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
@@ -34,6 +35,7 @@
 
 mod amounts;
 mod archives;
+mod budget;
 pub mod config;
 mod configuration;
 mod daemon;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    budget::Governor,
     config::HealthConfig,
     configuration::Configuration,
     metrics::{Process, ProgramTimes, Programs, Snapshot},
@@ -36,6 +37,7 @@ type Key = (u32, String);
 pub(super) struct Monitor {
     registry: Arc<Registry>,
     configuration: Option<Arc<Configuration>>,
+    governor: Option<Arc<Governor>>,
     /// The directory of the daemon's state.
     state: PathBuf,
     looked: Mutex<Looked>,
@@ -60,12 +62,12 @@ struct Stored {
 impl Monitor {
     pub(super) fn new(
         registry: Arc<Registry>,
-        configuration: Option<Arc<Configuration>>,
+        (configuration, governor): (Option<Arc<Configuration>>, Option<Arc<Governor>>),
         state: PathBuf,
     ) -> Self {
         let looked =
             Looked { at: Instant::now(), stored: BTreeMap::new(), counts: VecDeque::new(), programs: None };
-        Self { registry, configuration, state, looked: Mutex::new(looked) }
+        Self { registry, configuration, governor, state, looked: Mutex::new(looked) }
     }
 
     /// Looks each second in a thread of its own, as long as this is there.
@@ -134,6 +136,7 @@ impl Monitor {
             is_ready,
             process: Process::read(),
             programs: looked.programs,
+            budget: self.governor.as_ref().and_then(|governor| governor.state()),
             disk_free: Directory::open(&self.state).and_then(|dir| dir.free_bytes()).ok(),
         }
     }

@@ -5,6 +5,7 @@ mod handover;
 mod listener;
 mod maps;
 mod outputs;
+mod throttle;
 mod usage;
 
 use std::{

@@ -3,6 +3,7 @@
 
 mod analyses;
 mod archives;
+mod budget;
 mod changes;
 mod configuration;
 mod endurance;

@@ -89,7 +89,14 @@ fn prometheus_stores_what_the_ledger_says() {
 
 /// What is the same each time while nothing is recorded.
 fn steady(series: &Series) -> Series {
-    let changes = ["process_", "tracer_agent_program", "tracer_agent_state_disk", "tracer_agent_data_age"];
+    let changes = [
+        "process_",
+        "tracer_agent_budget",
+        "tracer_agent_throttle",
+        "tracer_agent_program",
+        "tracer_agent_state_disk",
+        "tracer_agent_data_age",
+    ];
     let mut steady = series.clone();
     steady.retain(|(name, _), _| !changes.iter().any(|start| name.starts_with(start)));
     steady
@@ -104,7 +111,8 @@ fn both_formats_say_the_same_and_are_as_they_should() {
     let store = tempfile::tempdir().unwrap();
     let archives =
         format!("\n[upload]\nurl = \"file://{}\"\n\n[retention]\nmax_age = \"7d\"\n", store.path().display());
-    let daemon = Daemon::start_configured(&(config(port, &caller) + trigger + &archives));
+    let budget = "\n[budget]\ncpu = \"90%\"\n";
+    let daemon = Daemon::start_configured(&(config(port, &caller) + trigger + &archives + budget));
     daemon.session(ROOT, odd, &daemon.path().join("odd"), &[calls()]);
     let encoded = encoded(odd);
     daemon.tell("POST", &format!("/v1/sessions/{encoded}/start"), None);
@@ -132,11 +140,12 @@ fn both_formats_say_the_same_and_are_as_they_should() {
     assert_eq!(names(&open), names(&older));
     let known: BTreeSet<String> = metrics().into_iter().map(|metric| metric.name).collect();
     let not_there: Vec<&String> = known.iter().filter(|name| !names(&open).contains(*name)).collect();
-    // There are no rings, nothing waits, and nothing is overwritten.
+    // There are no rings, nothing waits, nothing is overwritten, and the budget is large.
     let without = [
         "tracer_agent_overwritten_events_total",
         "tracer_agent_ring_held_bytes",
         "tracer_agent_ring_room_bytes",
+        "tracer_agent_throttle_steps_total",
     ];
     assert_eq!(not_there, without.iter().collect::<Vec<_>>());
     assert!(names(&open).is_subset(&known), "{:?}", names(&open));

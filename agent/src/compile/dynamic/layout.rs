@@ -29,6 +29,8 @@ pub(super) struct Layout {
     pub(super) returns: bool,
     /// Whether the address is shown by name: there are many functions.
     pub(super) many: bool,
+    /// Whether it is recorded whoever's events are.
+    pub(super) of_anyone: bool,
     /// Where each argument is.
     pub(super) offsets: Vec<u32>,
     /// Room of each argument's text, NUL and one more included; 0 for numbers.
@@ -76,6 +78,7 @@ impl Layout {
             name: name.to_owned(),
             returns,
             many,
+            of_anyone: false,
             offsets,
             rooms,
             contexts,

@@ -24,6 +24,11 @@ use crate::{
     input::glob,
 };
 
+/// The provider of this program's own markers.
+pub(crate) const OWN_PROVIDER: &str = "tracer_agent";
+/// The binary that runs, wherever it was installed.
+pub(crate) const OWN_BINARY: &str = "/proc/self/exe";
+
 /// Why a marker cannot be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
@@ -184,6 +189,13 @@ impl Target<'_> {
         self.spec.group.clone().or_else(of_provider).unwrap_or_default()
     }
 
+    /// Whether a marker is one of this program's own, by which it says in traces what it does: those are of
+    /// interest whoever's events are recorded.
+    fn is_own(&self, sites: &[Marker]) -> bool {
+        sites.first().is_some_and(|site| site.provider == OWN_PROVIDER)
+            && OpenBinary::open(Path::new(OWN_BINARY)).is_ok_and(|own| own == *self.binary)
+    }
+
     /// The probe of the marker that has these sites.
     fn probe(
         &self,
@@ -206,7 +218,8 @@ impl Target<'_> {
         for argument in &spec.arguments {
             check(&spec.text, &marker, argument, &types)?;
         }
-        let layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
+        let mut layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
+        layout.of_anyone = self.is_own(sites);
         let mut programs = Vec::new();
         for Group { arguments, offsets, counters } in groups(&spec, &marker, sites, &by_site, &types)? {
             let hooks = environment.user_hooks(binary, &offsets, &counters, false);

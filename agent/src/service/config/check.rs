@@ -4,7 +4,7 @@ use std::{fmt, ops::Range};
 
 use toml::{Spanned, de::DeValue};
 
-use super::{Config, decode::Keys, merge::Tree, source::Found};
+use super::{Config, budget, decode::Keys, merge::Tree, source::Found};
 use crate::spec::Field;
 
 /// A step of the way to a part of the tree.
@@ -28,7 +28,7 @@ impl Way {
         self
     }
 
-    fn index(mut self, index: usize) -> Self {
+    pub(super) fn index(mut self, index: usize) -> Self {
         self.0.push(Step::Index(index));
         self
     }
@@ -97,6 +97,10 @@ pub(super) fn check(config: &Config, tree: &Tree<'_>, left_out: &[Keys], mistake
         !left_out.iter().any(|keys| matches!(&keys[..], [first, second, ..] if first == of && second == name))
     };
     check_labels(config, &mut wrong);
+    // What rules there are is not known where some were left out.
+    if left_out.is_empty() {
+        budget::check(config, &mut wrong);
+    }
     let is_partly = |of: &str| left_out.iter().any(|keys| keys.first().is_some_and(|first| first == of));
     if !is_partly("upload") && !is_partly("retention") {
         check_archives(config, &mut wrong);

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `session` | what is recorded |
 //! | `trigger` | conditions, and what is done then |
+//! | `budget` | what all of it may take |
 //! | `files` | which files there are, and whose |
 //! | `source` | texts, and places in them |
 //! | `merge` | several texts as one tree |
@@ -15,6 +16,7 @@
 //! | `reference` | their keys, for who writes one |
 //! | `schema` | these types as a JSON Schema |
 
+mod budget;
 mod check;
 mod decode;
 mod files;
@@ -30,6 +32,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    budget::BudgetConfig,
     files::{ConfigError, ReadFiles},
     reference::{Key, Type, reference},
     schema::schema,
@@ -70,6 +73,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// When the daemon calls itself ready.
     pub health: HealthConfig,
+    /// What it may take of the machine.
+    pub budget: BudgetConfig,
 }
 
 /// Who may read metrics, beside the clients of the control socket.

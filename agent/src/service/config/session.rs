@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Way, Wrong};
 use crate::{
+    capture::SetOptions,
     control::{Code, Format},
     kernel::clock::TraceClock,
     quantity::{Bytes, Period},
@@ -63,6 +64,8 @@ pub struct SessionConfig {
     pub clock: TraceClock,
     /// When the kernel's symbols are stored.
     pub kallsyms: Kallsyms,
+    /// Whether it records less while the daemon takes more than its `budget`.
+    pub throttled: bool,
 }
 
 /// When a file is closed and the next one begun.
@@ -109,6 +112,7 @@ impl Default for SessionConfig {
             compression,
             clock,
             kallsyms,
+            throttled: true,
         }
     }
 }
@@ -137,6 +141,18 @@ impl SessionConfig {
             ..FileSpec::default()
         };
         RecordingSpec { channels, scope: self.scope.clone(), file, ..RecordingSpec::default() }
+    }
+
+    /// Bytes of its rings on a machine with so many CPUs.
+    pub(in crate::service) fn rings_bytes(&self, cpus: u64) -> u64 {
+        let page = agent_ebpf::PAGE_SIZE as u64;
+        let of = |channel: &ChannelSpec| {
+            let count = usize::try_from(cpus).unwrap_or(usize::MAX);
+            let sets = channel.own_rings.map_or(1, |of| SetOptions::new(of, count, "").count.into());
+            let ring = channel.ring_bytes.div_ceil(page).max(2).saturating_mul(page);
+            ring.saturating_mul(cpus).saturating_mul(sets)
+        };
+        self.spec(cpus).channels.iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Looks for what contradicts itself.

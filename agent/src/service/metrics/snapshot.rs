@@ -6,6 +6,7 @@ use super::{Process, ProgramTimes};
 use crate::{
     control::{Trigger, Usage, api::ConfigurationState},
     service::archives::Counts,
+    service::budget::BudgetState,
 };
 
 /// What metrics are made of. What is not known is told by no metric.
@@ -31,6 +32,8 @@ pub(in crate::service) struct Snapshot {
     pub(in crate::service) process: Option<Process>,
     /// What its programs take.
     pub(in crate::service) programs: Option<ProgramTimes>,
+    /// What it may take, if that is limited.
+    pub(in crate::service) budget: Option<BudgetState>,
     /// Bytes that are free where its state is.
     pub(in crate::service) disk_free: Option<u64>,
 }

@@ -6,6 +6,7 @@ use crate::{
         Trigger, Usage,
         usage::{ChannelUsage, CpuUsage},
     },
+    service::budget::BudgetState,
     store::{Cause, UploadCounters},
 };
 
@@ -162,6 +163,15 @@ fn of_triggers(snapshot: &Snapshot, value: impl Fn(&Trigger) -> u64) -> Vec<Samp
         labelled([("trigger", &trigger.name), ("uid", &uid)], Value::Whole(value(trigger)))
     };
     snapshot.triggers.iter().map(of).collect()
+}
+
+/// A series of the process, and one of its programs.
+fn of_budget(snapshot: &Snapshot, values: impl Fn(&BudgetState) -> [Value; 2]) -> Vec<Sample> {
+    let of = |budget: &BudgetState| {
+        let [process, programs] = values(budget);
+        [labelled([("of", "process")], process), labelled([("of", "programs")], programs)]
+    };
+    snapshot.budget.iter().flat_map(of).collect()
 }
 
 /// A series where archives are sent.
@@ -489,6 +499,65 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "How many programs the daemon has in the kernel.",
         samples: |snapshot| alone(snapshot.programs.map(|of| Value::Whole(of.programs))),
+    },
+    Metric {
+        name: "tracer_agent_budget_cpu",
+        unit: Some("ratio"),
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "The share of one CPU that the daemon and its programs may take.",
+        samples: |snapshot| alone(snapshot.budget.as_ref().map(|of| Value::Real(of.limit))),
+    },
+    Metric {
+        name: "tracer_agent_budget_cpu_used",
+        unit: Some("ratio"),
+        kind: Kind::Gauge,
+        labels: &["of"],
+        help: "The share of one CPU that the daemon's process and its programs took in the last second. Far below the                budget, programs are measured in one second of ten.",
+        samples: |snapshot| {
+            let per_second = |taken: f64, of: &BudgetState| Value::Real(taken / of.last.seconds.max(1e-3));
+            of_budget(snapshot, |of| [per_second(of.last.process, of), per_second(of.last.programs, of)])
+        },
+    },
+    Metric {
+        name: "tracer_agent_budget_cpu_time",
+        unit: Some("seconds"),
+        kind: Kind::Counter,
+        labels: &["of"],
+        help: "CPU time of the daemon's process and of its programs, since it keeps to a budget.",
+        samples: |snapshot| {
+            of_budget(snapshot, |of| [Value::Real(of.taken.process), Value::Real(of.taken.programs)])
+        },
+    },
+    Metric {
+        name: "tracer_agent_throttle_level",
+        unit: None,
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "How many steps are taken to keep to the budget; 0 while all is recorded.",
+        samples: |snapshot| alone(snapshot.budget.as_ref().map(|of| Value::Whole(of.level))),
+    },
+    Metric {
+        name: "tracer_agent_throttle_recorded",
+        unit: Some("ratio"),
+        kind: Kind::Gauge,
+        labels: &[],
+        help: "How much of the last second was recorded; 1 but where the last steps are taken.",
+        samples: |snapshot| alone(snapshot.budget.as_ref().map(|of| Value::Real(of.recorded.min(1.0)))),
+    },
+    Metric {
+        name: "tracer_agent_throttle_steps",
+        unit: None,
+        kind: Kind::Counter,
+        labels: &["step", "way"],
+        help: "How often each step was taken to keep to the budget, and taken back.",
+        samples: |snapshot| {
+            let steps = snapshot.budget.iter().flat_map(|of| &of.steps);
+            let of = |((step, way), count): (&(&str, &str), &u64)| {
+                labelled([("step", step), ("way", way)], Value::Whole(*count))
+            };
+            steps.map(of).collect()
+        },
     },
     Metric {
         name: "tracer_agent_state_disk_free",

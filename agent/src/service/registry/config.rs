@@ -73,7 +73,12 @@ impl Registry {
                 applied.note(&format!("session {name}"), removed.map(|_| Some("removed")));
             }
         }
+        let mut room = config.budget.memory.map(|most| most.0);
         for (name, session) in wanted {
+            if let Err(why) = take_room(&mut room, session.rings_bytes(cpus)) {
+                self.leave_out(name, why, &mut applied);
+                continue;
+            }
             let default = sessions.join(name);
             let done = self.configure_session(name, session, (&default, cpus));
             applied.note(&format!("session {name}"), done);
@@ -91,6 +96,16 @@ impl Registry {
         let own = sessions.iter().filter(|((uid, _), _)| *uid == UID);
         let configured = own.filter(|(_, entry)| lock(&entry.model).configured().is_some());
         configured.map(|((_, name), _)| name.clone()).collect()
+    }
+
+    /// Ends a session that there is no memory for, if it is there.
+    fn leave_out(&self, name: &str, why: ControlError, applied: &mut Applied) {
+        let is_there = self.configured().iter().any(|there| there == name);
+        if is_there {
+            let ended = self.find(UID, name).and_then(|entry| self.end_session((UID, name), &entry));
+            applied.note(&format!("session {name}"), ended.map(|_| Some("removed")));
+        }
+        applied.note(&format!("session {name}"), Err(why));
     }
 
     fn configure_session(
@@ -139,4 +154,21 @@ impl Registry {
         }
         started
     }
+}
+
+/// Takes what the rings of a session need of what the budget leaves.
+fn take_room(room: &mut Option<u64>, bytes: u64) -> Answer {
+    let Some(left) = room else { return Ok(()) };
+    *left = left.checked_sub(bytes).ok_or_else(|| {
+        ControlError::new(
+            Code::NoMemory,
+            format!(
+                "its rings would take {} KiB of memory, of which the budget leaves {} KiB: choose smaller rings \
+                 (`ring_bytes`, `keep.size`) or a larger `budget.memory`",
+                bytes >> 10,
+                *left >> 10
+            ),
+        )
+    })?;
+    Ok(())
 }

@@ -142,8 +142,27 @@ pub(super) enum Command {
     RegenerateState(Reply<()>),
     RegenerateMetadata(Reply<()>),
     FinishFiles(Reply<()>),
+    Suspend(Reply<()>),
+    GoOn(Reply<()>),
+    Hurry(bool),
     HandOver(Reply<Handed>),
     End(Reply<()>),
+}
+
+impl Command {
+    /// Whether it changes nothing of what is recorded, or is about suspensions itself.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Self::Suspend(_)
+                | Self::GoOn(_)
+                | Self::Hurry(_)
+                | Self::Tallies(_)
+                | Self::Moment(_)
+                | Self::Schedule(..)
+                | Self::FinishFiles(_)
+        )
+    }
 }
 
 /// A session that was started.
@@ -254,6 +273,24 @@ impl Recorder {
     /// Stores what the rings hold.
     pub(in crate::service) fn snapshot(&self, to: SnapshotTo) -> Result<Stored, ControlError> {
         self.ask(|reply| Command::Snapshot(to, reply))
+    }
+
+    /// Records nothing until [`Recorder::go_on`], with as much detached as is attached again quickly; a session
+    /// that is stopped stays so. Whatever else it is asked to do first lets it go on.
+    pub(in crate::service) fn suspend(&self) -> Result<(), ControlError> {
+        self.ask(Command::Suspend)
+    }
+
+    /// Ends that.
+    pub(in crate::service) fn go_on(&self) -> Result<(), ControlError> {
+        self.ask(Command::GoOn)
+    }
+
+    /// Whether what is stored is compressed with next to no effort from now on.
+    pub(in crate::service) fn hurry(&self, hurries: bool) {
+        // If the thread has ended, nothing is stored any more.
+        let _ = self.commands.send(Command::Hurry(hurries));
+        self.wake.tell();
     }
 
     /// When the listener is told that a rotation is due.

@@ -67,8 +67,18 @@ pub(super) struct Running {
     /// When the listener is told next how much is stored.
     next_sample: Option<Instant>,
     has_failed: bool,
+    less: Less,
     /// What sends the trace on, if somebody does.
     relay: Option<Arc<Forwarder>>,
+}
+
+/// What is done less, for a budget.
+#[derive(Clone, Copy, Debug, Default)]
+struct Less {
+    /// The recording is suspended until it is told to go on.
+    is_suspended: bool,
+    /// What is stored is compressed with next to no effort.
+    hurries: bool,
 }
 
 /// A recording that can begin.
@@ -155,6 +165,7 @@ impl Running {
             stored_before: 0,
             next_sample: None,
             has_failed: false,
+            less: Less::default(),
             relay,
         })
     }
@@ -167,6 +178,7 @@ impl Running {
             loop {
                 match commands.try_recv() {
                     Ok(Command::HandOver(reply)) => {
+                        self.go_on_or_tell();
                         // As below.
                         let _ = reply.send(self.hand_over());
                         return;
@@ -225,6 +237,9 @@ impl Running {
     }
 
     fn obey(&mut self, command: Command) {
+        if !command.only_looks() {
+            self.go_on_or_tell();
+        }
         // Who asked waits for each answer.
         match command {
             Command::Start(spec, reply) => drop(reply.send(self.start(&spec))),
@@ -244,6 +259,12 @@ impl Running {
                 let _ = self.wait_for_files();
                 drop(reply.send(Ok(())));
             }
+            Command::Suspend(reply) => drop(reply.send(self.suspend())),
+            Command::GoOn(reply) => drop(reply.send(self.end_suspension())),
+            Command::Hurry(hurries) => {
+                self.less.hurries = hurries;
+                self.session.iter().for_each(|session| session.hurry(hurries));
+            }
             Command::RegenerateState(reply) => drop(reply.send(self.regenerate_state())),
             Command::RegenerateMetadata(reply) => drop(reply.send(self.regenerate_metadata())),
             Command::Schedule(period, bytes) => {
@@ -254,6 +275,33 @@ impl Running {
             // They are the caller's.
             Command::HandOver(reply) => drop(reply.send(Err(Code::Daemon.into()))),
             Command::End(reply) => drop(reply.send(Ok(()))),
+        }
+    }
+
+    fn suspend(&mut self) -> Answer {
+        let Some(session) = self.session.as_mut().filter(|session| !session.is_paused()) else {
+            return Ok(());
+        };
+        session.suspend().map_err(|error| ControlError::new(Code::Daemon, error.to_string()))?;
+        self.less.is_suspended = true;
+        Ok(())
+    }
+
+    fn end_suspension(&mut self) -> Answer {
+        if !std::mem::take(&mut self.less.is_suspended) {
+            return Ok(());
+        }
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let resumed = session.resume();
+        // Who asked tries again.
+        self.less.is_suspended = resumed.is_err();
+        resumed.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))
+    }
+
+    /// The same for who does not wait for an answer to it.
+    fn go_on_or_tell(&mut self) {
+        if let Err(error) = self.end_suspension() {
+            self.listener.has_failed(&error.message);
         }
     }
 
@@ -332,6 +380,7 @@ impl Running {
         }
         self.follow(&session);
         self.next_chunk = session.archive_number() + 1;
+        session.hurry(self.less.hurries);
         self.session = Some(session);
         self.held = Some(held);
         self.has_failed = false;
