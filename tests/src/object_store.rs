@@ -31,6 +31,8 @@ if sys.argv[2] == 'create':
     s3.create_bucket(Bucket=bucket)
 elif sys.argv[2] == 'put':
     s3.put_object(Bucket=bucket, Key=sys.argv[4], Body=open(sys.argv[5], 'rb'))
+elif sys.argv[2] == 'get':
+    s3.download_file(bucket, sys.argv[4], sys.argv[5])
 else:
     for page in s3.get_paginator('list_objects_v2').paginate(Bucket=bucket):
         for found in page.get('Contents', []):
@@ -108,6 +110,11 @@ impl Moto {
     /// Stores a file under a name.
     pub fn put(&self, key: &str, file: &Path) {
         self.ask(&["put", BUCKET, key, &file.display().to_string()]);
+    }
+
+    /// Writes an object to a file.
+    pub fn get(&self, key: &str, file: &Path) {
+        self.ask(&["get", BUCKET, key, &file.display().to_string()]);
     }
 
     /// What is in the bucket, as boto3 reads it: one object of JSON for each.

@@ -85,6 +85,8 @@ impl Listener {
     /// the directory.
     pub(super) fn bind(path: &Path, group: Option<&Group>) -> io::Result<Self> {
         let dir = path.parent().ok_or_else(|| io::Error::other("a socket needs a directory"))?;
+        // A name alone is one in the working directory.
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         let made = std::fs::DirBuilder::new().mode(0o755).recursive(true).create(dir);
         made.map_err(|error| with_path(dir, "create", &error))?;
         check_directory(dir)?;

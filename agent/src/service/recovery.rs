@@ -171,7 +171,7 @@ impl Recoveries {
     /// Why a session of a user does not start in a directory: what is being recovered there may be in its
     /// way.
     pub(super) fn explain(&self, uid: u32, output: &Path, error: ControlError) -> ControlError {
-        if !self.under_way().contains(&(uid, output.to_owned())) {
+        if !self.is_under_way(uid, output) {
             return error;
         }
         let message = format!(
@@ -180,6 +180,11 @@ impl Recoveries {
             error.message
         );
         ControlError::new(error.code, message)
+    }
+
+    /// Whether what a user has left in a directory is being recovered.
+    pub(super) fn is_under_way(&self, uid: u32, output: &Path) -> bool {
+        self.under_way().contains(&(uid, output.to_owned()))
     }
 
     fn under_way(&self) -> MutexGuard<'_, BTreeSet<(u32, PathBuf)>> {

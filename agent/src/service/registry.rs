@@ -2,6 +2,7 @@
 
 mod config;
 mod handover;
+mod left;
 mod listener;
 mod maps;
 mod outputs;

@@ -21,7 +21,7 @@ use integration_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{files, found};
+use super::{files, found, traces};
 
 /// A rule for the calls of a [`Caller`].
 const CALLS: &str = r#"{ what = { events = "raw_syscalls:sys_enter" }, filter = "id == 110" }"#;
@@ -286,6 +286,42 @@ fn ended(daemon: &Daemon, options: &[&str]) -> Ended {
     let mut command = agent(daemon.path(), ["daemon", "--config"]);
     command.arg(daemon.config()).arg("--socket").arg(socket).arg("--state").arg(state).args(options);
     run(&mut command)
+}
+
+#[test]
+fn a_configured_trace_is_archived_for_the_next_daemon_to_record_another() {
+    let mut caller = Caller::start();
+    let text = session("one", CALLS, &caller)
+        .replace("[sessions.one]\n", "[sessions.one]\nformat = \"lttng\"\nkallsyms = \"none\"\n");
+    let mut daemon = Daemon::start_configured(&text);
+    let trace = daemon.path().join("state/sessions/one");
+    for count in [300, 200] {
+        caller.call(count);
+        caller.settle();
+        daemon.end().expect(0);
+        daemon.start_again();
+        assert_eq!(sessions(&daemon), ["one"], "{}", daemon.said());
+    }
+    caller.call(100);
+    caller.settle();
+    stop(&daemon, "one");
+    let archives = files(&trace.join("archives"));
+    let counts: Vec<u64> = archives.iter().map(|archive| traces::found(archive)).collect();
+    assert_eq!((counts, traces::found(&trace.join("kernel"))), (vec![300, 200], 100));
+    // What a daemon leaves that is killed is recovered first.
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(50);
+    caller.settle();
+    daemon.kill();
+    daemon.start_again();
+    wait_for("the recovery", || daemon.has_said("; the daemon was killed").then_some(()));
+    daemon.read_after(|| daemon.signal(libc::SIGHUP));
+    assert_eq!(sessions(&daemon), ["one"], "{}", daemon.said());
+    let recovered: Vec<PathBuf> =
+        files(&trace).into_iter().filter(|file| file.extension().is_some_and(|end| end == "dat")).collect();
+    // What was in pages that were not full has gone with the daemon.
+    let calls = found(&recovered);
+    assert!((100..=150).contains(&calls), "{calls}: {}", daemon.said());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod budget;
 mod changes;
 mod configuration;
 mod endurance;
+mod fleet;
 mod flight;
 mod handover;
 mod hostile;

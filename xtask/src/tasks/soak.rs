@@ -10,7 +10,8 @@ use crate::{Result, process};
 pub(super) const TASK: Task = Task {
     name: "soak",
     args: "[live|fuzz] [--minutes N]",
-    about: "Long trials: every event under load, more processes than there are ids, a storm with a profiler, damaged spools\n\
+    about: "Long trials: every event under load, more processes than there are ids, a storm with a profiler, a daemon with\n\
+            everything on, damaged spools\n\
             Each trial and each fuzz target takes about N minutes (default 10). `live` runs the trials, `fuzz` the targets\n\
             spool, print and format; without a name, both.",
     run,

@@ -37,7 +37,7 @@ use super::{Manifest, Spool, Stats};
 use crate::{
     export::{
         NotCarried,
-        ctf::{Ctf, Publication, Shapes},
+        ctf::{ARCHIVES, Ctf, Publication, Shapes},
     },
     output::{Directory, OutputError},
     spec::CHANNELS_MAX,
@@ -87,8 +87,9 @@ pub(super) struct HandedTrace {
 }
 
 impl CtfOutput {
-    /// Takes a directory. Snapshots of a recording that stores nothing else can be added to earlier ones, and
-    /// the chunks of one that goes on for another to those of that.
+    /// Takes a directory. Snapshots of a recording that stores nothing else can be added to earlier ones, the
+    /// chunks of one that goes on for another to those of that, and closed chunks of earlier ones stay, as do
+    /// files that were made of what a recorder had recorded that was killed.
     ///
     /// # Errors
     /// Something else is in it.
@@ -100,7 +101,9 @@ impl CtfOutput {
         let names = dir.names().map_err(OutputError::io("read", dir.path()))?;
         let is_snapshot =
             |name: &OsString| only_snapshots && name.to_str().is_some_and(|name| name.starts_with(SNAPSHOT));
-        if !goes_on && !names.iter().all(is_snapshot) {
+        let is_closed = |name: &OsString| name == ARCHIVES || name.as_encoded_bytes().ends_with(b".dat");
+        let may_stay = |name: &OsString| is_snapshot(name) || !only_snapshots && is_closed(name);
+        if !goes_on && !names.iter().all(may_stay) {
             return Err(OutputError::NotEmpty { path: dir.path().to_owned() });
         }
         Ok(Self {

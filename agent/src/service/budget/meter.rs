@@ -1,8 +1,8 @@
 //! What is taken: CPU time of this process, and of its programs in the kernel.
 //!
-//! The kernel measures programs only while it is asked to, which costs each run of each program of the machine
-//! two reads of a clock. Far below a budget it is asked for a second of each ten, and what programs took then
-//! stands for the time between; near it, and over it, all the time.
+//! The kernel measures programs only while it is asked to, which costs each run of each program of the
+//! machine two reads of a clock. Far below a budget it is asked for a second of each ten, and what programs
+//! took then stands for the time between; near it, and over it, all the time.
 
 use std::{
     collections::BTreeMap,
@@ -65,7 +65,8 @@ pub(super) struct Meter {
     readings: u32,
     /// What programs took when they were measured last: 1 is a whole CPU.
     ratio: f64,
-    /// Of the last time, in which they were not measured: its seconds, and the CPU seconds that it was taken for.
+    /// Of the last time, in which they were not measured: its seconds, and the CPU seconds that it was taken
+    /// for.
     guessed: Option<(f64, f64)>,
 }
 

@@ -5,12 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Answer, Registry, lock, log};
+use super::{Answer, Registry, left, lock, log};
 use crate::{
-    control::{Code, ControlError, NewTrigger},
+    control::{Code, ControlError, Format, NewTrigger},
     service::{
         archives::Settled,
-        config::{Config, SessionConfig},
+        config::{Config, SessionConfig, SessionKind},
         sessions::Model,
         user::Owner,
     },
@@ -142,6 +142,15 @@ impl Registry {
 
     fn create_configured(&self, name: &str, config: &SessionConfig, (default, cpus): (&Path, u64)) -> Answer {
         let output: PathBuf = config.output.clone().unwrap_or_else(|| default.to_owned());
+        let is_trace = config.mode == SessionKind::Files && config.format == Format::Lttng;
+        if is_trace && !self.recoveries.is_under_way(UID, &output) {
+            left::archive(&output).map_err(|error| {
+                ControlError::new(
+                    Code::CreateDirectory,
+                    format!("cannot archive what was recorded in {} before: {error}", output.display()),
+                )
+            })?;
+        }
         let model = Model::of_config(name, config, &output, (cpus, utc::seconds_now()))?;
         self.insert(Owner::new(UID, GID), model)?;
         let started = self.start(UID, name);

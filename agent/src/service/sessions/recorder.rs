@@ -275,8 +275,8 @@ impl Recorder {
         self.ask(|reply| Command::Snapshot(to, reply))
     }
 
-    /// Records nothing until [`Recorder::go_on`], with as much detached as is attached again quickly; a session
-    /// that is stopped stays so. Whatever else it is asked to do first lets it go on.
+    /// Records nothing until [`Recorder::go_on`], with as much detached as is attached again quickly; a
+    /// session that is stopped stays so. Whatever else it is asked to do first lets it go on.
     pub(in crate::service) fn suspend(&self) -> Result<(), ControlError> {
         self.ask(Command::Suspend)
     }
