@@ -1,7 +1,12 @@
 //! Limits of rates that each control group has for itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeMap, fs, thread};
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::{Child, Command},
+    thread,
+};
 
 use integration_tests::{
     cgroup::Group,
@@ -75,6 +80,50 @@ fn an_overload_of_a_group_leaves_the_others_what_is_theirs() {
         assert_eq!(ledger.lost(), missing, "{lane}");
         assert_eq!(ledger.events("recorded") + missing, made.iter().sum::<u64>(), "{lane}");
     }
+}
+
+/// A shell in a group that runs this script.
+fn shell_in(group: &Group, script: &str) -> Child {
+    let script = format!("echo $$ > {}/cgroup.procs; {script}", group.dir().display());
+    Command::new("sh").args(["-c", &script]).spawn().unwrap()
+}
+
+#[test]
+fn a_group_that_forks_and_forks_blinds_nobody() {
+    const RATE: u64 = 100;
+    const ROUNDS: u64 = 30;
+    let dir = tempfile::tempdir().unwrap();
+    let (loud, calm) = (Group::make("fork-loud"), Group::make("fork-calm"));
+    let rate = format!("{RATE}/s");
+    let args = ["-e", "sched:sched_process_fork", "--rate", &rate, "--rate-by", "cgroup", "--max-loss", "0"];
+    let recording = Marked::start(dir.path(), &args);
+    let over = dir.path().join("over");
+    // A few at a time, so that the machine has others left.
+    let bomb = format!("while [ ! -e {} ]; do (:)& (:)& (:)& (:)& wait; done", over.display());
+    let mut bombs = [(); 2].map(|()| shell_in(&loud, &bomb));
+    // Both the subshell and the program are forks.
+    let script = format!("i=0; while [ $i -lt {ROUNDS} ]; do (:); sleep 0.02; i=$((i+1)); done");
+    let mut quiet = shell_in(&calm, &script);
+    assert!(quiet.wait().unwrap().success());
+    fs::write(over, "").unwrap();
+    let loud_pids: Vec<u32> = bombs.iter().map(Child::id).collect();
+    for bomb in &mut bombs {
+        assert!(bomb.wait().unwrap().success());
+    }
+    recording.finish().expect(0);
+    let file = dir.path().join("trace.dat");
+    let (ledger, report) = (Ledger::of(&file), Report::of(&file));
+    let forks = |pid: u32| {
+        let parent = format!(" pid={pid} ");
+        report.events.iter().filter(|line| line.contains(&parent)).collect::<Vec<_>>()
+    };
+    assert_eq!(forks(quiet.id()).len() as u64, 2 * ROUNDS);
+    let of_loud = loud_pids.iter().flat_map(|pid| forks(*pid));
+    let seconds = by_second(of_loud);
+    assert!(seconds.values().all(|count| *count <= RATE), "{seconds:?}");
+    assert!(ledger.events("rate_limit") > 0, "it was no overload");
+    assert_eq!(ledger.lost(), ledger.events("rate_limit"));
+    assert_eq!(ledger.events("recorded"), report.events.len() as u64);
 }
 
 #[test]
