@@ -1,10 +1,10 @@
 //! Moments as texts for names, in UTC.
 
-#[cfg(feature = "service")]
+#[cfg(any(feature = "service", feature = "store"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now, in seconds since 1970.
-#[cfg(feature = "service")]
+#[cfg(any(feature = "service", feature = "store"))]
 pub(crate) fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
