@@ -127,7 +127,7 @@ fn what_is_stored_rotates_and_full_rings_take_snapshots() {
     daemon.session(ROOT, "one", &out, &[calls()]);
     daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
     snapshot_session(&daemon, "ring", &snapshots, &caller);
-    let size = ["--condition=session-consumed-size", "--session=one", "--threshold=64K"];
+    let size = ["--condition=session-consumed-size", "--session=one", "--threshold=16K"];
     let rotate = ["--action=rotate-session", "one"];
     ctl(&daemon, ROOT, &[&["add-trigger", "--name=size"][..], &size, &rotate].concat());
     let high = ["--condition=buffer-usage-high", "--session=ring", "--channel=channel0", "--threshold=50%"];
