@@ -225,7 +225,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let served = runtime.block_on(serve(&listener, group, of_daemon, told, ready));
     let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
     if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
-        governor.iter().for_each(|governor| governor.hand_over(&registry));
+        if let Some(governor) = &governor {
+            governor.hand_over(&registry);
+        }
         while_alive(&supervisor, || handover::hand_over(&registry, parcels));
     } else {
         supervisor.tell("STOPPING=1");
