@@ -159,7 +159,7 @@ const CALLERS: [&str; 3] = ["/usr/bin/perl", "/usr/bin/setpriv", "/usr/bin/unsha
 
 #[track_caller]
 fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
-    let mut vm = vm.agent().trace_cmd().size(2, 2048);
+    let mut vm = vm.agent().trace_cmd().size(2, 4096);
     // Other tests have what they always had: what a shell finds there is recorded.
     if wanted.iter().any(|(program, _)| *program == "tracking") {
         for host in CALLERS {
