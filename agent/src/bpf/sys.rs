@@ -285,12 +285,7 @@ pub(crate) fn run_times(number: i32) -> io::Result<RunTimes> {
 
 /// A number that the kernel tells of a program in its descriptor's `fdinfo`.
 pub(crate) fn told_of_program(program: BorrowedFd<'_>, key: &str) -> Option<u64> {
-    told_of_descriptor(program.as_raw_fd(), key)
-}
-
-/// The same of the descriptor of this number, if it is a program's.
-pub(crate) fn told_of_descriptor(number: i32, key: &str) -> Option<u64> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     line.trim().parse().ok()
 }

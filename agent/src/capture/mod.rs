@@ -74,6 +74,8 @@ pub mod watch;
 pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;
 pub use ctf::CtfOptions;
+#[cfg(feature = "service")]
+pub(crate) use ctf::open_archives;
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use finisher::{Done, Finisher};
 pub use handover::{HandOver, HandOverError, Refused, TakeOverError};

@@ -67,3 +67,8 @@ pub use crate::relay::fuzz as fuzz_relayed;
 pub use daemon::{DaemonError, Ended, Options, run};
 pub use fuzz::fuzz;
 pub use recovery::DEFAULT_STATE;
+
+/// What a panic leaves of what a lock protects is whole: it is replaced, not changed in steps.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -6,13 +6,14 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use axum::body::Bytes;
 use tokio::sync::Notify;
 
 use crate::control::api::Notification;
+use crate::service::lock;
 
 /// How many notifications about a user's sessions wait for a client that does not read them. Of more, the
 /// newest ones do.
@@ -48,10 +49,6 @@ struct OfUser {
 /// A client that listens.
 #[derive(Debug)]
 pub(super) struct Listening(Arc<Queue>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Notifications {
     /// Listens to what happens from now on in a user's sessions, or in all.

@@ -14,7 +14,7 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -32,6 +32,7 @@ use super::{
     descriptors::Descriptors,
     files::Files,
     live::Live,
+    lock,
     notes::RecordingNotes,
     notifications::{Listening, Notifications},
     peer::Peer,
@@ -126,11 +127,6 @@ struct Chunks {
     is_cleared_since_stop: bool,
     /// The last rotation.
     last: Option<Rotation>,
-}
-
-/// What a panic leaves of what a lock protects is whole: it is replaced, not changed in steps.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {

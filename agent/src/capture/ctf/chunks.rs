@@ -86,7 +86,9 @@ impl Archives {
     ) -> Result<PathBuf, ExportError> {
         let archives = match self.dir.take() {
             Some(dir) => dir,
-            None => open(&output.dir).map_err(ExportError::io("create", output.dir.join(ARCHIVES)))?,
+            None => {
+                open_archives(&output.dir).map_err(ExportError::io("create", output.dir.join(ARCHIVES)))?
+            }
         };
         let archives = self.dir.insert(archives);
         let end = name.end_ns.unwrap_or(name.begin_ns);
@@ -132,7 +134,7 @@ fn remove_own(from: &Directory, name: &str) -> io::Result<()> {
 }
 
 /// Creates the directory of closed chunks. One that is there has to be ours.
-fn open(trace: &Directory) -> io::Result<Directory> {
+pub(crate) fn open_archives(trace: &Directory) -> io::Result<Directory> {
     match trace.create_dir(ARCHIVES) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let dir = trace.open_dir(ARCHIVES)?;

@@ -30,6 +30,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "service")]
+pub(crate) use self::chunks::open_archives;
 pub(super) use self::{live::LiveTrace, snapshot::snapshot};
 use serde::{Deserialize, Serialize};
 

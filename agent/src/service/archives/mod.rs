@@ -15,7 +15,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -23,6 +23,7 @@ use std::{
 use self::found::{Found, Source};
 use super::{
     config::{Config, SessionKind},
+    lock,
     registry::log,
 };
 use crate::{
@@ -144,10 +145,6 @@ pub(super) struct Counts {
     pub(super) uploads: bool,
     /// Whether there are limits of what stays here.
     pub(super) retains: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Archives {
@@ -365,12 +362,7 @@ impl Archives {
         for Found { session, upload, mut held } in found {
             // What nobody is to send is as if it were stored.
             held.is_stored = !wanted.uploads() || !upload;
-            if held.is_stored {
-                others.push(held);
-                continue;
-            }
-            if let Some(uploader) = uploader
-                && !uploader.knows(&held)
+            if let Some(uploader) = uploader.filter(|_| !held.is_stored)
                 && let Err(error) = add(uploader, (&wanted.host, session), &held)
             {
                 problems.push(error.to_string());

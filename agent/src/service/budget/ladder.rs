@@ -55,8 +55,12 @@ impl fmt::Display for Step {
     }
 }
 
-/// The sessions that do less.
-pub(super) fn throttled(config: &Config) -> impl Iterator<Item = (&String, &SessionConfig)> {
+/// The names of the sessions that do less.
+pub(super) fn throttled(config: &Config) -> impl Iterator<Item = &str> {
+    may_do_less(config).map(|(name, _)| name.as_str())
+}
+
+fn may_do_less(config: &Config) -> impl Iterator<Item = (&String, &SessionConfig)> {
     config.sessions.iter().filter(|(_, session)| session.enabled && session.throttled)
 }
 
@@ -70,7 +74,7 @@ pub(in crate::service) fn ladder(config: &Config) -> Vec<Step> {
             && session.compression != Compression::None
     };
     let mut steps = Vec::new();
-    steps.extend(throttled(config).any(compresses).then_some(Step::Compression));
+    steps.extend(may_do_less(config).any(compresses).then_some(Step::Compression));
     let mut of = WIDER;
     while of <= config.budget.widest_sample {
         steps.push(Step::Sample(of));

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::bpf::sys::{RunTimes, enable_run_times, run_times};
+use crate::{
+    bpf::sys::{RunTimes, enable_run_times, run_times},
+    service::metrics::{cpu_seconds, own_programs},
+};
 
 /// From one listing of programs to the next.
 const LIST: Duration = Duration::from_secs(10);
@@ -158,18 +161,4 @@ impl Meter {
         }
         time_ns as f64 / 1e9
     }
-}
-
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// The programs that this process has descriptors of.
-fn own_programs() -> Vec<(i32, RunTimes)> {
-    let Ok(own) = procfs::process::Process::myself().and_then(|own| own.fd()) else { return Vec::new() };
-    let programs = own.flatten().filter(
-        |open| matches!(&open.target, procfs::process::FDTarget::AnonInode(kind) if kind == "bpf-prog"),
-    );
-    programs.filter_map(|open| Some((open.fd, run_times(open.fd).ok()?))).collect()
 }

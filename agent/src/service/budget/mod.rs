@@ -9,14 +9,14 @@
 
 mod decision;
 mod ladder;
-pub(crate) mod marker;
+mod marker;
 mod meter;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -33,6 +33,7 @@ pub(super) use self::{
 use super::{
     config::Config,
     configuration::Configuration,
+    lock,
     registry::{Registry, log},
 };
 use crate::quantity::Share;
@@ -100,7 +101,7 @@ impl Governor {
     }
 
     fn known(&self) -> MutexGuard<'_, Option<BudgetState>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Looks each second, in a thread of its own as long as the registry is there.
@@ -205,12 +206,11 @@ impl Governor {
     /// Does what the level says.
     fn apply(&self, registry: &Registry, working: &mut Working, config: &Config) {
         let steps = working.ladder.get(..working.decision.level).unwrap_or_default().to_vec();
-        let names: Vec<&String> = ladder::throttled(config).map(|(name, _)| name).collect();
-        registry.hurry(&names, steps.contains(&Step::Compression));
+        registry.hurry(ladder::throttled(config), steps.contains(&Step::Compression));
         if steps.contains(&Step::Stop) && !self.has_ended.load(Ordering::Relaxed) {
-            for name in names {
+            for name in ladder::throttled(config) {
                 if registry.stop(0, name).is_ok() {
-                    self.stopped().insert(name.clone());
+                    self.stopped().insert(name.to_owned());
                 }
             }
             working.is_suspended = false;
@@ -226,7 +226,7 @@ impl Governor {
     }
 
     fn stopped(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stopped)
     }
 
     /// Starts what was stopped for the budget.
@@ -290,11 +290,10 @@ impl Working {
         if self.decision.level != parts {
             self.wait(budget);
             let near = self.decision.level > 0 || self.account.cost() > NEAR * budget;
-            let taken = self.meter.read(near);
+            let taken = self.settled(near, budget);
             if taken.ratio() > NEAR * budget {
                 self.meter.measure();
             }
-            self.account.settle((taken.seconds, taken.all()), budget);
             if self.decision.level < parts {
                 self.account.learn((taken.seconds, taken.all()));
             }
@@ -305,12 +304,12 @@ impl Working {
         let mut all = Taken::default();
         if recorded > 0.0 {
             self.go_on(registry, config);
-            all = all.and(self.settled(budget));
+            all = all.and(self.settled(true, budget));
             std::thread::sleep(PERIOD.mul_f64(recorded));
             if recorded < 1.0 {
                 self.suspend(registry, config);
             }
-            let taken = self.settled(budget);
+            let taken = self.settled(true, budget);
             self.account.learn((taken.seconds, taken.all()));
             self.recorded = taken.seconds / PERIOD.as_secs_f64();
             all = all.and(taken);
@@ -319,7 +318,7 @@ impl Working {
             self.recorded = 0.0;
         }
         std::thread::sleep(PERIOD.saturating_sub(begun.elapsed()));
-        all.and(self.settled(budget))
+        all.and(self.settled(true, budget))
     }
 
     /// Lets a period pass, or less if far more is taken than may be.
@@ -334,8 +333,9 @@ impl Working {
         }
     }
 
-    fn settled(&mut self, budget: f64) -> Taken {
-        let taken = self.meter.read(true);
+    /// Notes what was taken. `always` measures programs until the next time in any case.
+    fn settled(&mut self, always: bool, budget: f64) -> Taken {
+        let taken = self.meter.read(always);
         self.account.settle((taken.seconds, taken.all()), budget);
         taken
     }
@@ -343,12 +343,12 @@ impl Working {
     /// Also those that were asked to do something meanwhile, which let them go on.
     fn suspend(&mut self, registry: &Registry, config: &Config) {
         self.is_suspended = true;
-        registry.suspend(ladder::throttled(config).map(|(name, _)| name.as_str()));
+        registry.suspend(ladder::throttled(config));
     }
 
     fn go_on(&mut self, registry: &Registry, config: &Config) {
         if std::mem::take(&mut self.is_suspended) {
-            registry.go_on(ladder::throttled(config).map(|(name, _)| name.as_str()));
+            registry.go_on(ladder::throttled(config));
         }
     }
 }

@@ -23,8 +23,8 @@ use prometheus_client::{
 
 use self::table::{Kind, METRICS, Metric, Value};
 pub(super) use self::{
-    process::Process,
-    programs::{ProgramTimes, Programs},
+    process::{Process, cpu_seconds},
+    programs::{ProgramTimes, Programs, own_programs},
     snapshot::Snapshot,
 };
 

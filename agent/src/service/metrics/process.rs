@@ -1,6 +1,7 @@
 //! What this process takes.
 
 use procfs::WithCurrentSystemInfo as _;
+use rustix::time::{ClockId, clock_gettime};
 
 /// What this process takes, as the kernel counts it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,18 +23,24 @@ impl Process {
     pub(in crate::service) fn read() -> Option<Self> {
         let own = procfs::process::Process::myself().ok()?;
         let stat = own.stat().ok()?;
-        // More exact than the ticks of `stat`.
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let seconds = |of: rustix::time::Timespec| of.tv_sec as f64 + of.tv_nsec as f64 / 1e9;
         let since_boot = stat.starttime as f64 / procfs::ticks_per_second() as f64;
-        let boot = seconds(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
-            - seconds(rustix::time::clock_gettime(rustix::time::ClockId::Boottime));
+        let boot = seconds_of(ClockId::Realtime) - seconds_of(ClockId::Boottime);
         Some(Self {
-            cpu_seconds: seconds(time),
+            cpu_seconds: cpu_seconds(),
             resident_bytes: stat.rss_bytes().get(),
             descriptors: own.fd_count().ok()? as u64,
             threads: u64::try_from(stat.num_threads).ok()?,
             started: boot + since_boot,
         })
     }
+}
+
+/// Time that the threads of this process have run, in seconds: more exact than the ticks of `/proc`.
+pub(in crate::service) fn cpu_seconds() -> f64 {
+    seconds_of(ClockId::ProcessCPUTime)
+}
+
+fn seconds_of(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

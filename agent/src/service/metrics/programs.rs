@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::bpf::sys::{enable_run_times, told_of_descriptor};
+use crate::bpf::sys::{RunTimes, enable_run_times, run_times};
 
 /// How long a window is.
 pub(in crate::service) const WINDOW: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ struct Window {
     /// The kernel measures as long as it is open.
     _measures: OwnedFd,
     began: Instant,
-    before: BTreeMap<u32, (u64, u64)>,
+    before: BTreeMap<u32, RunTimes>,
 }
 
 impl Programs {
@@ -56,7 +56,7 @@ impl Programs {
                 self.window = enable_run_times().ok().map(|measures| Window {
                     _measures: measures,
                     began: now,
-                    before: own_programs(),
+                    before: own_programs_by_id(),
                 });
                 if self.window.is_none() {
                     self.next = Some(now + PAUSE);
@@ -70,12 +70,12 @@ impl Programs {
 
 impl Window {
     fn end(self, now: Instant) -> ProgramTimes {
-        let after = own_programs();
+        let after = own_programs_by_id();
         let (mut time, mut runs) = (0_u64, 0_u64);
-        for (id, (time_after, runs_after)) in &after {
-            let (time_before, runs_before) = self.before.get(id).copied().unwrap_or_default();
-            time = time.saturating_add(time_after.saturating_sub(time_before));
-            runs = runs.saturating_add(runs_after.saturating_sub(runs_before));
+        for (id, after) in &after {
+            let before = self.before.get(id).copied().unwrap_or_default();
+            time = time.saturating_add(after.time_ns.saturating_sub(before.time_ns));
+            runs = runs.saturating_add(after.runs.saturating_sub(before.runs));
         }
         let length = now.duration_since(self.began).as_secs_f64();
         ProgramTimes {
@@ -86,23 +86,17 @@ impl Window {
     }
 }
 
-/// Time in nanoseconds and runs of each program that this process has a descriptor of, by its id: several
-/// descriptors are of one.
-fn own_programs() -> BTreeMap<u32, (u64, u64)> {
-    let mut all = BTreeMap::new();
-    let Ok(own) = procfs::process::Process::myself().and_then(|own| own.fd()) else { return all };
-    for open in own.flatten() {
-        let is_program =
-            matches!(&open.target, procfs::process::FDTarget::AnonInode(kind) if kind == "bpf-prog");
-        if !is_program {
-            continue;
-        }
-        let told = |key| told_of_descriptor(open.fd, key);
-        if let (Some(id), Some(time), Some(runs)) = (told("prog_id"), told("run_time_ns"), told("run_cnt"))
-            && let Ok(id) = u32::try_from(id)
-        {
-            all.insert(id, (time, runs));
-        }
-    }
-    all
+/// What was measured of each program that this process has a descriptor of, by its id: several descriptors
+/// are of one.
+fn own_programs_by_id() -> BTreeMap<u32, RunTimes> {
+    own_programs().into_iter().map(|(_, times)| (times.id, times)).collect()
+}
+
+/// The descriptors of programs that this process has, and what was measured of the programs.
+pub(in crate::service) fn own_programs() -> Vec<(i32, RunTimes)> {
+    let Ok(own) = procfs::process::Process::myself().and_then(|own| own.fd()) else { return Vec::new() };
+    let programs = own.flatten().filter(
+        |open| matches!(&open.target, procfs::process::FDTarget::AnonInode(kind) if kind == "bpf-prog"),
+    );
+    programs.filter_map(|open| Some((open.fd, run_times(open.fd).ok()?))).collect()
 }

@@ -3,7 +3,8 @@
 use std::{io, path::Path};
 
 use crate::{
-    export::ctf::{ARCHIVES, KERNEL, UST},
+    capture::open_archives,
+    export::ctf::{KERNEL, UST},
     output::{Directory, is_own},
     utc,
 };
@@ -34,14 +35,7 @@ pub(super) fn archive(output: &Path) -> io::Result<()> {
         return Err(io::Error::other("others can write to it"));
     }
     let ended = u64::try_from(first.status()?.st_mtime).unwrap_or_default();
-    let archives = match dir.create_dir(ARCHIVES) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dir.open_dir(ARCHIVES)?,
-        created => created?,
-    };
-    if !is_own(&archives)? {
-        return Err(io::Error::other(format!("others can write to {ARCHIVES} in it")));
-    }
-    let place = free_place(&archives, ended)?;
+    let place = free_place(&open_archives(&dir)?, ended)?;
     for (domain, _) in &left {
         dir.rename(domain.as_ref(), &place, domain.as_ref())?;
     }

@@ -27,7 +27,7 @@ impl Registry {
     }
 
     /// Whether these sessions of the configuration compress with next to no effort.
-    pub(in crate::service) fn hurry(&self, sessions: &[&String], hurries: bool) {
+    pub(in crate::service) fn hurry<'a>(&self, sessions: impl Iterator<Item = &'a str>, hurries: bool) {
         for name in sessions {
             self.with_recorder(name, |recorder| recorder.hurry(hurries));
         }

@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
     time::{Duration, Instant},
 };
 
@@ -24,6 +24,7 @@ use crate::{
         trigger::{Condition, Finding, MatchedEvent},
     },
     kernel::clock::TraceClock,
+    service::lock,
     service::{
         registry::log,
         sessions::{World, rules_of},
@@ -108,10 +109,6 @@ pub(super) struct Look {
     pub(super) events: u64,
     /// Whether there are more of which nothing was told.
     pub(super) has_missed: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The rule of a condition, with what it captures.

@@ -34,7 +34,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -63,6 +63,7 @@ use crate::control::{
     api::Notification,
     trigger::{Condition, Finding, Resource},
 };
+use crate::service::lock;
 
 /// The most triggers of all users.
 const TRIGGERS_MAX: usize = 8192;
@@ -84,10 +85,6 @@ pub(super) struct Triggers {
     looked: Mutex<Option<Instant>>,
     /// Whether another daemon goes on.
     is_finished: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Triggers {
