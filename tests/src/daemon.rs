@@ -5,6 +5,7 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
+    str::FromStr,
 };
 
 use serde_json::Value;
@@ -315,6 +316,14 @@ impl Daemon {
         let output = curl.gid(user.gid).uid(user.uid).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The value of a metric as root is told it: of the series of this name, with its labels if it has some.
+    #[track_caller]
+    pub fn metric<T: FromStr<Err: std::fmt::Debug>>(&self, series: &str) -> Option<T> {
+        let text = self.metrics_as(ROOT, false);
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        Some(value.parse().expect("a number"))
     }
 
     /// Asks as a user for something that must be done; gives the answer.

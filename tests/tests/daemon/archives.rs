@@ -23,14 +23,14 @@ const CALLS: &str = r#"{ what = { events = "raw_syscalls:sys_enter" }, filter = 
 const CREDENTIALS: &str = "AWS_ACCESS_KEY_ID = \"testing\"\nAWS_SECRET_ACCESS_KEY = \"testing-secret\"\n";
 
 /// A store, and the way to it.
-struct Store {
-    dir: TempDir,
-    moto: Moto,
-    proxy: Proxy,
+pub(super) struct Store {
+    pub(super) dir: TempDir,
+    pub(super) moto: Moto,
+    pub(super) proxy: Proxy,
 }
 
 impl Store {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let moto = Moto::start();
         let proxy = Proxy::start(moto.address(), Faults::default(), 11);
@@ -57,7 +57,7 @@ impl Store {
         )
     }
 
-    fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         format!("{}credentials_file = \"{}\"\n\n", self.open_table(), self.credentials().display())
     }
 
@@ -100,10 +100,8 @@ fn directory_of(daemon: &Daemon, name: &str) -> PathBuf {
 
 /// The value of a metric without labels, or with those that are named.
 #[track_caller]
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.metrics_as(ROOT, false);
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+pub(super) fn metric(daemon: &Daemon, name: &str) -> u64 {
+    daemon.metric(name).unwrap_or_else(|| panic!("no {name} in {}", daemon.metrics_as(ROOT, false)))
 }
 
 #[track_caller]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use integration_tests::{
-    daemon::{Daemon, ROOT},
+    daemon::Daemon,
     harness::{Caller, Report, agent, ledger_in_info, name_of, run, wait_for},
     soak, trace_cmd,
 };
@@ -87,16 +87,9 @@ impl Drop for Storm {
     }
 }
 
-/// The value of a series without other labels than these.
-fn metric(daemon: &Daemon, series: &str) -> Option<f64> {
-    let text = daemon.metrics_as(ROOT, true);
-    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
-    Some(value.parse().unwrap())
-}
-
 fn steps(daemon: &Daemon, step: &str, way: &str) -> f64 {
     let series = format!("tracer_agent_throttle_steps_total{{step=\"{step}\",way=\"{way}\"}}");
-    metric(daemon, &series).unwrap_or_default()
+    daemon.metric(&series).unwrap_or_default()
 }
 
 /// The numbers behind `name=` in the throttle events that the stock reader finds.
@@ -171,9 +164,9 @@ fn a_storm_is_kept_to_the_budget_and_what_is_done_for_it_is_told() {
     println!("{ratio:.3} times the budget over {seconds} s");
     assert!(ratio < 1.1, "{ratio} times the budget: {}", daemon.said());
     assert!(steps(&daemon, "part", "taken") >= 1.0, "{}", daemon.said());
-    assert!(metric(&daemon, "tracer_agent_throttle_level").unwrap() > 0.0);
+    assert!(daemon.metric::<f64>("tracer_agent_throttle_level").unwrap() > 0.0);
     assert!(daemon.has_said("budget: "), "{}", daemon.said());
-    let limit = metric(&daemon, "tracer_agent_budget_cpu_ratio").unwrap();
+    let limit: f64 = daemon.metric("tracer_agent_budget_cpu_ratio").unwrap();
     assert!((limit - BUDGET).abs() < 1e-9, "{limit}");
     drop(storm);
     // It comes back, slowly.

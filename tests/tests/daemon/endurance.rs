@@ -23,7 +23,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// Kilobytes of memory that the daemon holds, its descriptors, its threads, and the kernel's programs and
 /// maps.
-fn held(daemon: &Daemon) -> (u64, [usize; 3]) {
+pub(super) fn held(daemon: &Daemon) -> (u64, [usize; 3]) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     let count = |of: &str| std::fs::read_dir(format!("/proc/{}/{of}", daemon.pid())).unwrap().count();

@@ -1,17 +1,17 @@
 //! A daemon as it is on every host of a fleet: all of it at once, again and again.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
-
 use integration_tests::{
-    daemon::{Daemon, ROOT},
+    daemon::Daemon,
     harness::{Caller, Report, is_getppid, wait_for},
-    object_store::{BUCKET, Faults, Moto, Proxy},
+    object_store::Faults,
 };
 use serde_json::json;
+
+use super::{
+    archives::{Store, metric},
+    endurance::held,
+    markers::bytes_below,
+};
 
 /// Rounds of a trial; each takes about a second.
 const ROUNDS: usize = 12;
@@ -33,28 +33,9 @@ struct Held {
 
 impl Held {
     fn of(daemon: &Daemon) -> Self {
-        let proc = PathBuf::from(format!("/proc/{}", daemon.pid()));
-        let status = fs::read_to_string(proc.join("status")).unwrap();
-        let memory = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        let count = |of: &str| fs::read_dir(proc.join(of)).unwrap().count();
-        Self {
-            memory: memory.trim().trim_end_matches(" kB").parse().unwrap(),
-            descriptors: count("fd"),
-            threads: count("task"),
-            disk: bytes_below(&daemon.path().join("state")),
-        }
+        let (memory, [descriptors, threads, _]) = held(daemon);
+        Self { memory, descriptors, threads, disk: bytes_below(&daemon.path().join("state")) }
     }
-}
-
-/// Bytes of all files below a directory, of those that do not go meanwhile.
-fn bytes_below(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    let bytes = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
-        Ok(found) => found.len(),
-        Err(_) => 0,
-    };
-    entries.flatten().map(bytes).sum()
 }
 
 /// The configuration of a round: a rule comes and goes.
@@ -73,31 +54,13 @@ fn text(store: &str, caller: &Caller, round: usize) -> String {
     )
 }
 
-/// The value of a counter without labels.
-fn metric(daemon: &Daemon, name: &str) -> u64 {
-    let text = daemon.metrics_as(ROOT, false);
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
-}
-
 fn what_is_always_on_stays_as_large_as_it_was() {
     // A long trial is as long as those of three seconds.
     let rounds = ROUNDS + 3 * (integration_tests::soak() - 1);
-    let dir = tempfile::tempdir().unwrap();
-    let moto = Moto::start();
-    let proxy = Proxy::start(moto.address(), Faults::default(), 23);
-    let credentials = dir.path().join("credentials");
-    fs::write(&credentials, "AWS_ACCESS_KEY_ID = \"testing\"\nAWS_SECRET_ACCESS_KEY = \"testing\"\n")
-        .unwrap();
-    fs::set_permissions(&credentials, fs::Permissions::from_mode(0o600)).unwrap();
-    let store = format!(
-        "[upload]\nurl = \"s3://{BUCKET}/fleet\"\nendpoint = \"{}\"\nallow_http = true\nregion = \"us-east-1\"\n\
-         max_backoff = \"1s\"\ncredentials_file = \"{}\"\n",
-        proxy.url(),
-        credentials.display()
-    );
+    let store = Store::start();
+    let (proxy, moto, table) = (&store.proxy, &store.moto, store.table());
     let mut caller = Caller::start();
-    let daemon = Daemon::start_configured(&text(&store, &caller, 0));
+    let daemon = Daemon::start_configured(&text(&table, &caller, 0));
     let mut before = None;
     for round in 1..=rounds {
         for _ in 0..10 {
@@ -116,7 +79,7 @@ fn what_is_always_on_stays_as_large_as_it_was() {
             5 => proxy.set_down(false),
             _ => proxy.set_faults(Faults::default()),
         }
-        let told = daemon.configure(&text(&store, &caller, round));
+        let told = daemon.configure(&text(&table, &caller, round));
         assert_eq!((&told["mistakes"], &told["failures"]), (&json!([]), &json!([])), "{told}");
         if round == WARM {
             wait_for("the archives to be stored", || {
@@ -152,7 +115,7 @@ fn what_is_always_on_stays_as_large_as_it_was() {
     for object in moto.objects() {
         let key = object["key"].as_str().unwrap();
         if key.contains("/files/") {
-            let file = dir.path().join("one.dat");
+            let file = store.dir.path().join("one.dat");
             moto.get(key, &file);
             calls += Report::of(&file).count(is_getppid);
         }

@@ -23,7 +23,7 @@ const CHANNELS: &str = "/v1/sessions/one/domains/user/channels";
 const RULES: &str = "/v1/sessions/one/domains/user/channels/ust/rules";
 
 /// Bytes on disk in a directory and those below it.
-fn bytes_below(dir: &Path) -> u64 {
+pub(super) fn bytes_below(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     // What has gone meanwhile has no size.
     let of = |entry: fs::DirEntry| {
