@@ -15,7 +15,8 @@
 //! | `journal` | what is known of an upload, across restarts |
 //! | `pace` | bandwidth, and times between attempts |
 //! | `upload` | one archive to its object |
-//! | `uploader` | the queue, its thread and its counts |
+//! | `uploader` | the queue, and its thread |
+//! | `counters` | what was sent, what waits, and what was deleted |
 //! | `retention` | what is deleted here, and when |
 //! | `find` | archives below an address |
 //! | `download` | objects to files |
@@ -24,6 +25,7 @@
 mod archive;
 pub mod config;
 mod content;
+mod counters;
 mod credentials;
 pub mod download;
 pub mod failure;
@@ -41,8 +43,9 @@ pub mod uploader;
 
 pub use archive::{Archive, ArchiveError};
 pub use config::{ConfigError, RetentionConfig, UploadConfig};
+pub use counters::UploadCounters;
 pub use failure::{Cause, StoreError};
 pub use journal::JournalError;
 pub(crate) use place::is_url;
 pub use place::{Access, Place, Retries};
-pub use uploader::{Event, StartError, UploadCounters, Uploader};
+pub use uploader::{Event, StartError, Uploader};

@@ -473,10 +473,7 @@ impl ReaderPool {
     fn tell_to_stop(&self) {
         self.shared.stop.tell();
     }
-}
 
-/// Threads of a recording that comes to nothing must not go on with its rings and its spool.
-impl ReaderPool {
     /// Whether chunks are made with next to no effort from now on.
     pub(super) fn hurry(&self, hurries: bool) {
         self.shared.hurries.store(hurries, Ordering::Relaxed);

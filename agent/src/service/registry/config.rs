@@ -100,9 +100,8 @@ impl Registry {
 
     /// Ends a session that there is no memory for, if it is there.
     fn leave_out(&self, name: &str, why: ControlError, applied: &mut Applied) {
-        let is_there = self.configured().iter().any(|there| there == name);
-        if is_there {
-            let ended = self.find(UID, name).and_then(|entry| self.end_session((UID, name), &entry));
+        if let Some(entry) = self.configured_entry(name) {
+            let ended = self.end_session((UID, name), &entry);
             applied.note(&format!("session {name}"), ended.map(|_| Some("removed")));
         }
         applied.note(&format!("session {name}"), Err(why));

@@ -41,7 +41,8 @@ impl Registry {
         }
     }
 
-    fn configured_entry(&self, name: &str) -> Option<Arc<Entry>> {
+    /// A session of the configuration.
+    pub(super) fn configured_entry(&self, name: &str) -> Option<Arc<Entry>> {
         let entry = self.find(0, name).ok()?;
         let is_configured = lock(&entry.model).configured().is_some();
         is_configured.then_some(entry)

@@ -1,6 +1,7 @@
 //! What the thread of a session does.
 
 mod handover;
+mod less;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -15,6 +16,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(in crate::service) use self::handover::HandedRunning;
+use self::less::Less;
 use super::recorder::{Added, Command, Halt, Listener, Sample, SnapshotTo, Stored, Whose, of_system};
 use super::tally::{self, Moment, Tallies};
 use crate::{
@@ -70,15 +72,6 @@ pub(super) struct Running {
     less: Less,
     /// What sends the trace on, if somebody does.
     relay: Option<Arc<Forwarder>>,
-}
-
-/// What is done less, for a budget.
-#[derive(Clone, Copy, Debug, Default)]
-struct Less {
-    /// The recording is suspended until it is told to go on.
-    is_suspended: bool,
-    /// What is stored is compressed with next to no effort.
-    hurries: bool,
 }
 
 /// A recording that can begin.
@@ -261,10 +254,7 @@ impl Running {
             }
             Command::Suspend(reply) => drop(reply.send(self.suspend())),
             Command::GoOn(reply) => drop(reply.send(self.end_suspension())),
-            Command::Hurry(hurries) => {
-                self.less.hurries = hurries;
-                self.session.iter().for_each(|session| session.hurry(hurries));
-            }
+            Command::Hurry(hurries) => self.hurry(hurries),
             Command::RegenerateState(reply) => drop(reply.send(self.regenerate_state())),
             Command::RegenerateMetadata(reply) => drop(reply.send(self.regenerate_metadata())),
             Command::Schedule(period, bytes) => {
@@ -275,33 +265,6 @@ impl Running {
             // They are the caller's.
             Command::HandOver(reply) => drop(reply.send(Err(Code::Daemon.into()))),
             Command::End(reply) => drop(reply.send(Ok(()))),
-        }
-    }
-
-    fn suspend(&mut self) -> Answer {
-        let Some(session) = self.session.as_mut().filter(|session| !session.is_paused()) else {
-            return Ok(());
-        };
-        session.suspend().map_err(|error| ControlError::new(Code::Daemon, error.to_string()))?;
-        self.less.is_suspended = true;
-        Ok(())
-    }
-
-    fn end_suspension(&mut self) -> Answer {
-        if !std::mem::take(&mut self.less.is_suspended) {
-            return Ok(());
-        }
-        let Some(session) = &mut self.session else { return Ok(()) };
-        let resumed = session.resume();
-        // Who asked tries again.
-        self.less.is_suspended = resumed.is_err();
-        resumed.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))
-    }
-
-    /// The same for who does not wait for an answer to it.
-    fn go_on_or_tell(&mut self) {
-        if let Err(error) = self.end_suspension() {
-            self.listener.has_failed(&error.message);
         }
     }
 
