@@ -6,7 +6,10 @@
 //! | [`output`] | where files are written, and files that get their name when they are complete | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
+//! | [`import`] | recordings of other tracers as trace.dat files | no |
+//! | [`not_carried`] | what could not be carried over from one format to another | no |
 //! | [`timeline`] | recordings as timelines in a page of HTML | no |
+//! | [`chrome`] | recordings in the JSON of Chrome's trace viewer | no |
 //! | [`analysis`] | questions about whole recordings: how often, how long, what is different | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
 //! | [`flame`] | weighted stacks as flame graphs, folded stacks, profiles of pprof and speedscope | no |
@@ -61,10 +64,14 @@
 #![cfg_attr(feature = "record", doc = "```")]
 
 pub mod analysis;
+pub mod chrome;
 pub mod event;
 pub mod export;
+mod fast_map;
 pub mod flame;
+pub mod import;
 pub mod input;
+pub mod not_carried;
 pub mod output;
 mod parallel;
 #[cfg(feature = "record")]
@@ -74,6 +81,7 @@ pub mod report;
 pub mod terminal;
 pub mod timeline;
 pub mod tracedat;
+mod tracks;
 mod utc;
 
 #[cfg(feature = "record")]

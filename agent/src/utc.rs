@@ -35,7 +35,7 @@ pub(crate) fn moment(ns: u64) -> String {
 }
 
 /// The day of a moment: `2026-03-02`. `ns` are nanoseconds since 1970.
-#[cfg(feature = "store")]
+#[cfg(any(feature = "store", feature = "tables"))]
 pub(crate) fn day(ns: u64) -> String {
     let (year, month, day) = civil(ns / 86_400_000_000_000);
     format!("{year:04}-{month:02}-{day:02}")

@@ -22,7 +22,7 @@ const HEAD: usize = 64 << 10;
 /// Creates the bucket, or prints what is in it: a line of JSON for each object, and one for each upload that
 /// was not completed.
 const ASK: &str = "
-import hashlib, json, sys
+import hashlib, json, os, sys
 import boto3
 s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',
                   aws_access_key_id='testing', aws_secret_access_key='testing')
@@ -33,6 +33,11 @@ elif sys.argv[2] == 'put':
     s3.put_object(Bucket=bucket, Key=sys.argv[4], Body=open(sys.argv[5], 'rb'))
 elif sys.argv[2] == 'get':
     s3.download_file(bucket, sys.argv[4], sys.argv[5])
+elif sys.argv[2] == 'put-all':
+    for at, _, names in os.walk(sys.argv[5]):
+        for name in names:
+            path = os.path.join(at, name)
+            s3.upload_file(path, bucket, sys.argv[4] + '/' + os.path.relpath(path, sys.argv[5]))
 else:
     for page in s3.get_paginator('list_objects_v2').paginate(Bucket=bucket):
         for found in page.get('Contents', []):
@@ -115,6 +120,11 @@ impl Moto {
     /// Writes an object to a file.
     pub fn get(&self, key: &str, file: &Path) {
         self.ask(&["get", BUCKET, key, &file.display().to_string()]);
+    }
+
+    /// Stores all files below a directory, under a prefix and their paths in it.
+    pub fn put_all(&self, prefix: &str, dir: &Path) {
+        self.ask(&["put-all", BUCKET, prefix, &dir.display().to_string()]);
     }
 
     /// What is in the bucket, as boto3 reads it: one object of JSON for each.

@@ -200,6 +200,37 @@ pub fn samples(file: &Path) -> Vec<Sample> {
     samples
 }
 
+/// What a recording tells of its losses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lost {
+    /// How many, where they were over (`PERF_RECORD_LOST`).
+    pub told: u64,
+    /// How many such places there are.
+    pub places: usize,
+    /// How many samples, by the counts at the end (`PERF_RECORD_LOST_SAMPLES`).
+    pub counted: u64,
+}
+
+/// The losses of a perf.data file that is not compressed.
+pub fn lost(file: &Path) -> Lost {
+    let bytes = fs::read(file).unwrap();
+    let (mut at, len) = (long(&bytes, 40) as usize, long(&bytes, 48) as usize);
+    let end = at + len;
+    let mut lost = Lost::default();
+    while at < end {
+        match word(&bytes, at) {
+            2 => {
+                lost.told += long(&bytes, at + 16);
+                lost.places += 1;
+            }
+            13 => lost.counted += long(&bytes, at + 8),
+            _ => {}
+        }
+        at += usize::from(u16::from_le_bytes(bytes[at + 6..at + 8].try_into().unwrap()));
+    }
+    lost
+}
+
 /// What samples of each event have, by the event's number in the file; those of tracepoints only.
 fn sample_types(bytes: &[u8]) -> BTreeMap<u64, u64> {
     const TRACEPOINT: u32 = 2;

@@ -144,6 +144,20 @@ pub fn lines(report: &str) -> Vec<Line> {
         .collect()
 }
 
+/// The same where fields may hold texts without an end, which trace-cmd prints with what is behind them: a
+/// line that cannot be an event's goes on with the one before it.
+pub fn broken_lines(report: &str) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for text in report.lines().filter(|line| is_event(line)) {
+        match (Line::parse(text), lines.last_mut()) {
+            (Some(line), _) => lines.push(line),
+            (None, Some(last)) => last.fields.push_str(text),
+            (None, None) => panic!("not a line of an event: {text:?}"),
+        }
+    }
+    lines
+}
+
 /// The files of stock trace-cmd, unpacked.
 pub fn stored(dir: &Path) -> Vec<PathBuf> {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");

@@ -114,9 +114,9 @@ fn blocks_of(file: &str, text: &str) -> Vec<Block> {
                 assert!(config.is_ok(), "{place}: {:#?}", config.unwrap_err());
             }
             // Questions to tables, which the test of those asks; and what other programs read.
-            "text" | "rust" | "sql" | "yaml" => {}
+            "text" | "rust" | "sql" | "yaml" | "python" => {}
             other => {
-                let known = "console, json, toml, text, rust, sql or yaml";
+                let known = "console, json, toml, text, rust, sql, yaml or python";
                 panic!("{place}: the language of a block is {known}, not {other:?}")
             }
         }
@@ -187,7 +187,7 @@ fn parse(place: &str, line: &str) {
                 assert!(source.contains(&**option), "{place}: the task {task} has no {option}");
             }
         }
-        "trace-cmd" | "babeltrace2" => {}
+        "trace-cmd" | "babeltrace2" | "perf" | "kernelshark" | "stackcollapse-perf.pl" | "cat" => {}
         other => panic!("{place}: nothing is known of {other}"),
     }
 }
@@ -390,6 +390,8 @@ impl Fixtures {
             }
         }
         run(&mut agent(&work, ["split", "-r", "-s", "0.01", "trace.dat"])).expect(0);
+        let sched = ["record", "-q", "-o", "perf.data", "-e", "sched:sched_switch", "-a", "sleep", "0.1"];
+        run(&mut program(&work, "/usr/bin/perf", sched)).expect(0);
         let whole = fs::read(work.join("trace.dat")).unwrap();
         // Without its end, as after a full disk: where the data of the CPUs are is not known.
         fs::write(work.join("damaged.dat"), &whole[..whole.len() - 200]).unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use integration_tests::{
     analyses::{rows, tables},
-    ctf,
+    babeltrace, ctf,
     harness::{
         Caller, Ended, Ledger, Report, Running, Tmpfs, agent, files, is_getppid, program, run, wait_for,
     },
@@ -27,15 +27,8 @@ const CALL: &str = "syscall_entry_getppid";
 
 /// What babeltrace2 prints of a trace, and how many lost events it tells of. Other warnings fail.
 fn babeltrace(trace: &Path) -> (Vec<String>, u64) {
-    let ended =
-        run(program("/".as_ref(), "babeltrace2", ["--clock-cycles", "--no-delta"]).arg(trace)).expect(0);
-    let lost = ended.err.lines().map(|warning| {
-        let count = warning.strip_prefix("WARNING: Tracer discarded ");
-        let count = count.and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
-        count.unwrap_or_else(|| panic!("{warning}"))
-    });
-    let lost = lost.sum();
-    (ended.out.lines().map(str::to_owned).collect(), lost)
+    let (text, lost) = babeltrace::printed(trace, &["--clock-cycles", "--no-delta"]);
+    (text.lines().map(str::to_owned).collect(), lost)
 }
 
 /// How many of the lines are of this event.

@@ -95,6 +95,15 @@ mod flag {
     pub(super) const SETTLED: u64 = 1 << 1;
 }
 
+/// Takes back what a file of counts says of the end: whoever has it may not have all the data that it counts.
+pub(super) fn reopen(file: &mut [u8]) {
+    if let Some(stage) = file.get_mut(STAGE_AT)
+        && *stage == Stage::Counted as u8
+    {
+        *stage = Stage::Stopping as u8;
+    }
+}
+
 impl Note {
     /// Events that the size cap removed, where `first_segment` is the number of the oldest segment found.
     /// `None` if that is not the one that the note counts.
@@ -475,6 +484,22 @@ mod tests {
         notes.note_capped(2, 7);
         let note = Noted::load(&spool).unwrap().unwrap().notes[&StreamId::default()];
         assert_eq!([0, 1, 2, 3].map(|first| note.capped(first)), [None, Some(100), Some(107), None]);
+    }
+
+    #[test]
+    fn counts_without_their_data_are_not_the_last_word() {
+        let (_dir, spool) = spool();
+        let file = CountsFile::create(&spool, 1, TraceClock::Mono).unwrap();
+        let after = |stage| {
+            file.set_stage(stage);
+            let mut bytes = std::fs::read(spool.file(NAME)).unwrap();
+            reopen(&mut bytes);
+            Noted::decode(&bytes).unwrap().stage
+        };
+        assert_eq!(after(Stage::Recording), Stage::Recording);
+        assert_eq!(after(Stage::Interrupted), Stage::Interrupted);
+        assert_eq!(after(Stage::Counted), Stage::Stopping);
+        reopen(&mut []);
     }
 
     #[test]

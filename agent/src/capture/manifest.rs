@@ -130,22 +130,24 @@ impl Manifest {
 
     /// Writes the manifest; complete or not at all.
     pub fn store(&self, spool: &Spool) -> Result<(), SpoolError> {
+        let write = |file: &mut std::fs::File| {
+            let mut out = std::io::BufWriter::new(file);
+            self.encode(&mut out)?;
+            out.flush()
+        };
+        spool.files().write_whole("manifest", write).map_err(SpoolError::io("write", spool.file("manifest")))
+    }
+
+    /// Writes it as in a spool.
+    fn encode(&self, out: impl std::io::Write) -> std::io::Result<()> {
         let stored = Stored { version: VERSION, manifest: std::borrow::Cow::Borrowed(self) };
-        spool
-            .files()
-            .write_whole("manifest", |file| {
-                let mut out = std::io::BufWriter::new(file);
-                serde_json::to_writer(&mut out, &stored)?;
-                out.flush()
-            })
-            .map_err(SpoolError::io("write", spool.file("manifest")))
+        Ok(serde_json::to_writer(out, &stored)?)
     }
 
     /// Its bytes, as in a spool.
-    #[cfg(test)]
-    pub(super) fn encoded(&self) -> Vec<u8> {
-        let stored = Stored { version: VERSION, manifest: std::borrow::Cow::Borrowed(self) };
-        serde_json::to_vec(&stored).unwrap_or_default()
+    pub(super) fn encoded(&self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes).map(|()| bytes)
     }
 
     /// Reads the manifest of an unfinished recording.
@@ -339,14 +341,9 @@ mod tests {
         }
     }
 
-    fn encoded() -> Vec<u8> {
-        let manifest = std::borrow::Cow::Owned(sample());
-        serde_json::to_vec(&Stored { version: VERSION, manifest }).unwrap()
-    }
-
     #[test]
     fn what_is_stored_is_loaded() {
-        assert_eq!(Manifest::decode(&encoded()), Ok(sample()));
+        assert_eq!(Manifest::decode(&sample().encoded().unwrap()), Ok(sample()));
     }
 
     #[test]
@@ -379,7 +376,7 @@ mod tests {
 
     #[test]
     fn every_truncation_is_an_error() {
-        let bytes = encoded();
+        let bytes = sample().encoded().unwrap();
         for len in 0..bytes.len() {
             assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} bytes");
         }

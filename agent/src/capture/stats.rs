@@ -280,6 +280,7 @@ impl Stats {
         let nanos = || u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
         Ledger {
             version: ledger::VERSION,
+            imported: None,
             clock: Some(clock.to_owned()),
             realtime_offset_ns: Some(realtime_offset),
             realtime_uncertainty_ns: Some(realtime_uncertainty),

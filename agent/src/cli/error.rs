@@ -13,6 +13,7 @@ use crate::{
     capture::{CaptureError, FinishError},
     compile::dynamic::DynamicError,
     export::ExportError,
+    import::ImportError,
     kernel::{
         events::SelectError,
         privileges::{Capabilities, Capability},
@@ -97,6 +98,14 @@ pub enum CliError {
         file: String,
         /// The reason.
         error: ExportError,
+    },
+    /// Importing a recording of another tracer.
+    #[error("cannot import {file}: {error}{}", import_hint(.error))]
+    Import {
+        /// The recording.
+        file: String,
+        /// The reason.
+        error: ImportError,
     },
     /// Printing the events of files.
     #[error(transparent)]
@@ -187,6 +196,7 @@ impl CliError {
             Self::Analysis { source: AnalysisError::Filter(_) | AnalysisError::Field(_) } => ExitCode::Usage,
             Self::Analysis { .. } | Self::Failed(_) => ExitCode::Failure,
             Self::Export { error, .. } => of_export(error),
+            Self::Import { error, .. } => of_import(error),
             Self::Report(error) => error.exit_code(),
             Self::Command(CommandError::Spawn(_))
             | Self::Finish { .. }
@@ -259,9 +269,32 @@ fn of_export(error: &ExportError) -> ExitCode {
         _ if error.is_disk_full() => ExitCode::DiskFull,
         ExportError::Exists { .. }
         | ExportError::InTheWay { .. }
+        | ExportError::NoDataset { .. }
+        | ExportError::InUse { .. }
         | ExportError::Output(_)
         | ExportError::Io { .. } => ExitCode::OutputNotWritable,
         _ => ExitCode::Failure,
+    }
+}
+
+fn of_import(error: &ImportError) -> ExitCode {
+    match error {
+        _ if error.is_disk_full() => ExitCode::DiskFull,
+        ImportError::Exists { .. } | ImportError::Output(_) | ImportError::Spool { .. } => {
+            ExitCode::OutputNotWritable
+        }
+        _ => ExitCode::Failure,
+    }
+}
+
+/// What to do about a recording that is damaged.
+fn import_hint(error: &ImportError) -> &'static str {
+    match error {
+        ImportError::Damaged { .. } => {
+            "
+--keep-going keeps what comes before the damage"
+        }
+        _ => "",
     }
 }
 

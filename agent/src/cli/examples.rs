@@ -87,8 +87,16 @@ pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format lttng --tar trace.dat OUTDIR
   tracer-agent export --format perfetto trace.dat out.perfetto-trace
   tracer-agent export --format html trace.dat timeline.html
-  tracer-agent export --format csv trace.dat TABLES
+  tracer-agent export --format parquet trace.dat TABLES
+  tracer-agent export --format parquet --partition trace.dat FLEET
+  tracer-agent export --format arrow --table sched:sched_switch trace.dat -
+  tracer-agent export --format chrome trace.dat trace.json
+  tracer-agent export --format perf-script trace.dat perf.txt
   tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";
+
+pub(super) const IMPORT: &str = "EXAMPLES
+  tracer-agent import perf.data -o perf.dat
+  tracer-agent import --force perf.data";
 
 #[cfg(feature = "store")]
 pub(super) const PUT: &str = "EXAMPLES

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,23 @@ use clap::Args;
 
 use super::exit::ExitCode;
 use super::export_ltt::LttArgs;
+use super::export_tables::{self, TableArgs};
 use super::input;
+#[cfg(feature = "store")]
+use super::remote::{self, AccessArgs};
 use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
+use crate::chrome::Chrome;
 use crate::export::ctf::Ctf;
 use crate::export::eventdefs::EventDefs;
 use crate::export::ltt2008::Lttng2008;
+use crate::export::perf_script::PerfScript;
 use crate::export::perfetto::Perfetto;
-use crate::export::tables::Tables;
-use crate::export::{Exported, Format, Job, Progress, Target, export};
+use crate::export::tables::{TableFormat, Tables};
+use crate::export::{Exported, Format, Job, Progress, Target, TraceFile, export};
+#[cfg(all(feature = "store", feature = "tables"))]
+use crate::store::Access;
 use crate::timeline::{self, Timeline};
 use crate::tracedat::reader::{Reader, Source};
 
@@ -32,9 +39,18 @@ struct Known {
     summary: &'static str,
     /// Which of the options that not all formats have it has.
     options: &'static [&'static str],
-    /// The format with what the other options say of it.
-    make: fn(&ExportArgs) -> Result<Box<dyn Format>, CliError>,
+    make: Make,
 }
+
+/// How a format comes to be.
+enum Make {
+    /// With what the options say of it.
+    Format(fn(&ExportArgs) -> Result<Box<dyn Format>, CliError>),
+    Tables(TableFormat),
+}
+
+/// The options of tables.
+const TABLES: &[&str] = &["--table"];
 
 /// The formats, in the order in which they are listed.
 const KNOWN: &[Known] = &[
@@ -42,49 +58,86 @@ const KNOWN: &[Known] = &[
         name: "ctf",
         summary: "Common Trace Format 1.8, with the kernel's own names",
         options: &[],
-        make: |_| Ok(Box::new(Ctf::Kernel)),
+        make: Make::Format(|_| Ok(Box::new(Ctf::Kernel))),
     },
     Known {
         name: "lttng",
         summary: "CTF 1.8 as LTTng 2.13 records a kernel, with the names of lttng-modules and a state dump",
         options: &[],
-        make: |_| Ok(Box::new(Ctf::Lttng)),
+        make: Make::Format(|_| Ok(Box::new(Ctf::Lttng))),
     },
     Known {
         name: "perfetto",
         summary: "one file for Perfetto's viewer (ui.perfetto.dev, which opens it in the browser) and trace_processor",
         options: &[],
-        make: |_| Ok(Box::new(Perfetto)),
+        make: Make::Format(|_| Ok(Box::new(Perfetto))),
     },
     Known {
         name: "html",
         summary: "a timeline in one page that any browser opens without a network",
         options: &["--max-events"],
-        make: |args| Ok(Box::new(Timeline::new(args.timeline_options()))),
+        make: Make::Format(|args| Ok(Box::new(Timeline::new(args.timeline_options())))),
+    },
+    Known {
+        name: "chrome",
+        summary: "one file for Chrome's trace viewer and what else reads its JSON",
+        options: &[],
+        make: Make::Format(|_| Ok(Box::new(Chrome))),
+    },
+    Known {
+        name: "perf-script",
+        summary: "the text of perf script, for flame graphs, speedscope, Firefox Profiler",
+        options: &[],
+        make: Make::Format(|_| Ok(Box::new(PerfScript))),
     },
     Known {
         name: "csv",
         summary: "a table of each event in a file of comma-separated values, with views for DuckDB",
-        options: &[],
-        make: |_| Ok(Box::new(Tables::Csv)),
+        options: TABLES,
+        make: Make::Tables(TableFormat::Csv),
     },
     Known {
         name: "jsonl",
         summary: "the same as a JSON object a line",
-        options: &[],
-        make: |_| Ok(Box::new(Tables::JsonLines)),
+        options: TABLES,
+        make: Make::Tables(TableFormat::JsonLines),
+    },
+    #[cfg(feature = "tables")]
+    Known {
+        name: "parquet",
+        summary: "the same as files of Apache Parquet, with the kernel's types",
+        options: &["--table", "--partition"],
+        make: Make::Tables(TableFormat::Parquet),
+    },
+    #[cfg(feature = "tables")]
+    Known {
+        name: "sqlite",
+        summary: "the same in one file of SQLite",
+        options: TABLES,
+        make: Make::Tables(TableFormat::Sqlite),
+    },
+    #[cfg(feature = "tables")]
+    Known {
+        name: "arrow",
+        summary: "the same in Arrow's IPC format; one table also as a stream on standard output",
+        options: TABLES,
+        make: Make::Tables(TableFormat::Arrow),
     },
     Known {
         name: "ltt-eventdefs",
         summary: "LTT of 2003, events described in XML, for LTTV 0.4",
         options: &["--block-size", "--endian", "--literal"],
-        make: |args| Ok(Box::new(EventDefs::new(args.ltt.options_eventdefs()).map_err(CliError::usage)?)),
+        make: Make::Format(|args| {
+            Ok(Box::new(EventDefs::new(args.ltt.options_eventdefs()).map_err(CliError::usage)?))
+        }),
     },
     Known {
         name: "lttng-2008",
         summary: "LTTng of 2008, trace version 1.0, for LTTV 0.10",
         options: &["--block-size", "--endian", "--literal", "--alignment", "--heartbeat"],
-        make: |args| Ok(Box::new(Lttng2008::new(args.ltt.options_2008()).map_err(CliError::usage)?)),
+        make: Make::Format(|args| {
+            Ok(Box::new(Lttng2008::new(args.ltt.options_2008()).map_err(CliError::usage)?))
+        }),
     },
 ];
 
@@ -125,13 +178,21 @@ pub struct ExportArgs {
     #[arg(value_name = "FILE", default_value = "trace.dat")]
     pub file: PathBuf,
 
-    /// The directory or file to create
+    /// The directory or file to create; - is standard output, for one table (--table) in the formats csv,
+    /// jsonl and arrow
     #[arg(value_name = "OUT")]
     pub out: PathBuf,
 
     // They have a heading, which clap keeps for whatever follows.
     #[command(flatten)]
     pub(super) ltt: LttArgs,
+
+    #[command(flatten)]
+    pub(super) tables: TableArgs,
+
+    #[cfg(feature = "store")]
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
 }
 
 fn formats_help() -> String {
@@ -149,29 +210,92 @@ impl ExportArgs {
     }
 }
 
-fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {
+fn choose(args: &ExportArgs) -> Result<&'static Known, CliError> {
     let known = KNOWN.iter().find(|known| known.name == args.format).ok_or_else(|| {
         let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
         CliError::Usage(format!("no export format {:?}; known: {}", args.format, names.join(", ")))
     })?;
     args.ltt.refuse(known.name, known.options)?;
-    if args.max_events.is_some() && !known.options.contains(&"--max-events") {
-        return Err(CliError::Usage(format!("the format {} has no --max-events", known.name)));
+    let given = [
+        ("--max-events", args.max_events.is_some()),
+        ("--table", !args.tables.tables.is_empty()),
+        ("--partition", args.tables.partition),
+    ];
+    if let Some((name, _)) = given.iter().find(|(name, given)| *given && !known.options.contains(name)) {
+        return Err(CliError::Usage(format!("the format {} has no {name}", known.name)));
     }
-    let format = (known.make)(args)?;
-    if args.tar && format.file().is_some() {
-        return Err(CliError::Usage(format!("--tar: {} is one file, not a directory", known.name)));
+    Ok(known)
+}
+
+/// Where a recording goes.
+enum Way {
+    Export(Box<dyn Format>, Target),
+    Stdout(Tables),
+    #[cfg(feature = "tables")]
+    Dataset(Tables, PathBuf),
+    #[cfg(all(feature = "store", feature = "tables"))]
+    Store(Tables, (String, Access)),
+}
+
+impl Way {
+    fn of(args: &ExportArgs) -> Result<Self, CliError> {
+        let known = choose(args)?;
+        let to_stdout = export_tables::is_stdout(&args.out);
+        let format = match known.make {
+            Make::Tables(format) if to_stdout && !args.tables.partition => {
+                return args.tables.for_stdout(format, &args.file).map(Self::Stdout);
+            }
+            _ if to_stdout => {
+                let why = format!(
+                    "the format {} is not written to standard output; name a file, such as ./-",
+                    known.name
+                );
+                return Err(CliError::Usage(why));
+            }
+            #[cfg(feature = "tables")]
+            Make::Tables(format) if args.tables.partition => {
+                if args.tar || args.force {
+                    let why = "--partition adds to a data set, which is neither replaced (--force) nor packed (--tar)";
+                    return Err(CliError::Usage(why.to_owned()));
+                }
+                #[cfg(feature = "store")]
+                if let Some(url) = remote::url(&args.out) {
+                    let access = (url.to_owned(), args.access.access());
+                    return Ok(Self::Store(args.tables.tables(format, &args.file), access));
+                }
+                return Ok(Self::Dataset(args.tables.tables(format, &args.file), args.out.clone()));
+            }
+            Make::Tables(format) => Box::new(args.tables.tables(format, &args.file)),
+            Make::Format(make) => make(args)?,
+        };
+        if args.tar && format.file().is_some() {
+            return Err(CliError::Usage(format!("--tar: {} is one file, not a directory", known.name)));
+        }
+        let target = Target { path: args.out.clone(), force: args.force, archive: args.tar };
+        Ok(Self::Export(format, target))
     }
-    Ok(format)
+
+    fn go(&self, file: &TraceFile, job: &Job<'_>, name: &Path) -> Result<Option<Exported>, CliError> {
+        let exported = match self {
+            Self::Export(format, target) => export(file, &**format, target, job).map(Some),
+            Self::Stdout(tables) => export_tables::to_stdout(tables, file, job).map(|()| None),
+            #[cfg(feature = "tables")]
+            Self::Dataset(tables, root) => tables.add_to(file, root, job).map(Some),
+            #[cfg(all(feature = "store", feature = "tables"))]
+            Self::Store(tables, place) => {
+                return export_tables::to_store(tables, file, place, job).map(Some);
+            }
+        };
+        exported.map_err(|error| CliError::Export { file: name.display().to_string(), error })
+    }
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<u8, CliError> {
-    let format = choose(args)?;
+    let way = Way::of(args)?;
     let path = || args.file.clone();
     let file = input::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
     let file = Reader::open(Box::new(file) as Box<dyn Source>)
         .map_err(|source| InfoError::Read { path: path(), source })?;
-    let target = Target { path: args.out.clone(), force: args.force, archive: args.tar };
     // Ctrl-C leaves nothing behind.
     let signals = Signals::block().map_err(CliError::system("block signals"))?;
     let line = Line::new();
@@ -185,13 +309,12 @@ pub(super) fn run(args: &ExportArgs) -> Result<u8, CliError> {
                 job.cancel();
             }
         });
-        let result = export(&file, &*format, &target, job);
+        let result = way.go(&file, job, &args.file);
         drop(end);
-        result.map_err(|error| CliError::Export { file: args.file.display().to_string(), error })
+        result
     });
     line.clear();
-    let exported = result?;
-    if !args.quiet {
+    if let Some(exported) = result?.filter(|_| !args.quiet) {
         super::tell(summary(&exported).trim_end());
     }
     Ok(ExitCode::Ok.code())

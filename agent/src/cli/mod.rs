@@ -15,12 +15,14 @@ mod examples;
 pub mod exit;
 pub mod export;
 mod export_ltt;
+mod export_tables;
 mod following;
 #[cfg(feature = "store")]
 pub mod get;
 #[cfg(feature = "service")]
 mod health;
 pub mod hist;
+pub mod import;
 pub mod info;
 mod input;
 mod json_writer;
@@ -45,6 +47,8 @@ pub mod split;
 pub mod stream;
 mod substitutes;
 mod summary;
+#[cfg(feature = "store")]
+mod temporary;
 #[cfg(feature = "top")]
 pub mod top;
 mod units;
@@ -100,6 +104,7 @@ pub enum Command {
     #[command(after_help = examples::INFO)]
     Info(info::Args),
     Export(export::ExportArgs),
+    Import(import::ImportArgs),
     Hist(hist::Args),
     Analyze(analyze::Args),
     #[command(after_help = examples::DIFF)]
@@ -259,6 +264,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Analyze(args) => Ok(analyze::run(args, &mut stdout)?.code()),
         Command::Diff(args) => Ok(diff::run(args, &mut stdout)?.code()),
         Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
         Command::Check(args) => {
             Ok(check::run(args, &mut stdout).map_err(CliError::system("write the report"))?.code())
         }

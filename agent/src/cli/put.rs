@@ -1,14 +1,12 @@
 //! `tracer-agent put`: recordings into an object store.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use clap::Args;
 
-use super::{CliError, exit::ExitCode, input, remote::AccessArgs, tell};
-use crate::output::{Directory, MODE_PRIVATE, directory_at, temporary_name};
+use super::{CliError, exit::ExitCode, remote::AccessArgs, tell, temporary::Temporary};
 use crate::quantity::{Bytes, Period};
 use crate::store::{Archive, Cause, Event, UploadConfig, Uploader};
 
@@ -61,36 +59,6 @@ pub struct PutArgs {
     pub access: AccessArgs,
 }
 
-/// A state directory for this command only.
-struct Temporary {
-    parent: Directory,
-    dir: Directory,
-    name: std::ffi::OsString,
-}
-
-impl Temporary {
-    fn create() -> Result<Self, CliError> {
-        let failed = || CliError::system("create a directory for what is known of uploads");
-        let parent = directory_at(&input::temporary()).map_err(std::io::Error::other).map_err(failed())?;
-        let mut number = 0;
-        loop {
-            let name = temporary_name(OsStr::new("tracer-agent"), "put", number);
-            match parent.create_dir_with(&name, MODE_PRIVATE) {
-                Ok(dir) => return Ok(Self { parent, dir, name }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                Err(error) => return Err(failed()(error)),
-            }
-        }
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // It says what it was in its name.
-        let _ = self.parent.remove_tree(&self.name, &self.dir);
-    }
-}
-
 /// Runs the command.
 pub(super) fn run(args: &PutArgs) -> Result<u8, CliError> {
     let access = args.access.access();
@@ -116,8 +84,8 @@ pub(super) fn run(args: &PutArgs) -> Result<u8, CliError> {
     if let Some(state) = &args.state {
         return put(args, &config, state, archives);
     }
-    let temporary = Temporary::create()?;
-    put(args, &config, temporary.dir.path(), archives)
+    let temporary = Temporary::create("put")?;
+    put(args, &config, temporary.dir().path(), archives)
 }
 
 fn put(args: &PutArgs, config: &UploadConfig, state: &Path, archives: Vec<Archive>) -> Result<u8, CliError> {

@@ -27,8 +27,8 @@ pub use format::{Array, Field, Format, FormatError, Location, name_and_id};
 pub use layout::{DynamicField, RecordLayout};
 pub use output::{FmtOutput, Output};
 pub use print::{
-    AddressKind, NamedField, PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields,
-    resolve_names,
+    AddressKind, NamedField, PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields, Unprinted,
+    Unprinter, resolve_names,
 };
 pub use record::{Bits, FieldError, FieldKind, FieldReader, Machine, Numbers, RecordReader, Texts, Value};
 pub use symbol_table::SymbolTable;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::event::FormatError;
 use crate::output::OutputError;
+use crate::parallel::Ended;
 use crate::tracedat::reader::ReadError;
 
 /// Why a recording was not exported. Nothing is left under the name of the target.
@@ -87,6 +88,29 @@ pub enum ExportError {
     /// The recording has something that the layout has no place for, and cannot be without.
     #[error("{0}")]
     Unsupported(String),
+    /// A table is asked for that there is not.
+    #[error(
+        "the recording has no table {name}: no event of that name was recorded; `tracer-agent info` lists those that were"
+    )]
+    NoTable {
+        /// What was asked for.
+        name: String,
+    },
+    /// Something else is where a data set should be.
+    #[error(
+        "{path} has files, and no data set, which has directories events and sessions; name another directory, or a new one",
+        path = .path.display()
+    )]
+    NoDataset {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The same recording is being exported to the same place.
+    #[error("the same recording is being added to {path}; try again when that has ended", path = .path.display())]
+    InUse {
+        /// The data set.
+        path: PathBuf,
+    },
     /// [`Job::cancel`](super::Job::cancel) was called.
     #[error("the export was interrupted; nothing was written")]
     Cancelled,
@@ -102,5 +126,12 @@ impl ExportError {
     /// Whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
         crate::reason::is_disk_full(self)
+    }
+}
+
+impl From<Ended> for ExportError {
+    /// Nothing is taken any more. Why is told by whoever has stopped, and that error comes first.
+    fn from(Ended: Ended) -> Self {
+        Self::Cancelled
     }
 }

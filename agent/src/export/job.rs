@@ -2,12 +2,12 @@
 //! and count what the target layout has no place for.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::ExportError;
+use crate::not_carried::NotCarried;
 use crate::parallel;
 
 /// How far an export is.
@@ -17,40 +17,6 @@ pub struct Progress {
     pub events: u64,
     /// Records to write; 0 while they are still being counted.
     pub total: u64,
-}
-
-/// What could not be carried over, in words, and how many.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NotCarried {
-    counts: BTreeMap<Cow<'static, str>, u64>,
-}
-
-impl NotCarried {
-    /// Counts things that cannot be carried over for a reason. The reason names the thing: `times that go
-    /// back`.
-    pub fn add(&mut self, what: impl Into<Cow<'static, str>>, count: u64) {
-        if count > 0 {
-            let sum = self.counts.entry(what.into()).or_default();
-            *sum = sum.saturating_add(count);
-        }
-    }
-
-    /// Adds those of another.
-    pub fn merge(&mut self, other: Self) {
-        for (what, count) in other.counts {
-            self.add(what, count);
-        }
-    }
-
-    /// What and how many, in the order of the alphabet.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.counts.iter().map(|(what, count)| (what.as_ref(), *count))
-    }
-
-    /// Whether everything was carried over.
-    pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
 }
 
 /// An export that runs.
@@ -99,9 +65,19 @@ impl<'a> Job<'a> {
         self
     }
 
+    /// How many threads work, at most.
+    pub(crate) fn thread_count(&self) -> usize {
+        self.threads
+    }
+
     /// Ends the export soon, with [`ExportError::Cancelled`].
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
     }
 
     /// How far it is.
@@ -120,7 +96,7 @@ impl<'a> Job<'a> {
     pub fn advance(&self, events: u64) -> Result<(), ExportError> {
         self.events.fetch_add(events, Ordering::Relaxed);
         (self.observer)(self.progress());
-        if self.cancelled.load(Ordering::Relaxed) { Err(ExportError::Cancelled) } else { Ok(()) }
+        if self.is_cancelled() { Err(ExportError::Cancelled) } else { Ok(()) }
     }
 
     /// Counts what cannot be carried over.

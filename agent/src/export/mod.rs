@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`ctf`] | formats `ctf` and `lttng` |
 //! | [`perfetto`] | format `perfetto` |
-//! | [`tables`] | formats `csv` and `jsonl` |
+//! | [`tables`] | tables: formats `csv`, `jsonl`, `parquet` and `arrow` |
+//! | [`perf_script`] | format `perf-script` |
 //! | [`recording`] | the recording as every format wants it: its events, and its records by channel and CPU |
 //! | [`job`] | what all exports share while they run: threads, progress, cancelling, what could not be carried over |
 //! | [`staging`] | the directory that is written beside its final place, and what may be replaced by it |
@@ -20,7 +21,9 @@ pub mod eventdefs;
 pub mod job;
 pub mod ltt2008;
 mod payload;
+pub mod perf_script;
 pub mod perfetto;
+mod processes;
 pub mod recognise;
 pub mod recording;
 mod snapshot;
@@ -31,13 +34,21 @@ pub mod tables;
 use std::path::PathBuf;
 
 pub use error::ExportError;
-pub use job::{Job, NotCarried, Progress};
+pub use job::{Job, Progress};
+pub(crate) use processes::Processes;
 pub use recording::{CpuStream, Recording, TraceFile, full_name};
+pub(crate) use snapshot::Snapshot;
 pub(crate) use staging::create_file;
 #[cfg(feature = "record")]
 pub(crate) use staging::sync_tree;
 
+pub use crate::not_carried::NotCarried;
 use crate::output::Directory;
+
+/// From so many bytes on, records that are to become text go to the threads that make it.
+pub(crate) const MOST_RECORDS: usize = 256 << 10;
+/// From so many bytes on, such text is written: a record may have very much.
+pub(crate) const MOST_TEXT: usize = 4 << 20;
 
 /// A layout that recordings can be written in.
 pub trait Format: Sync {

@@ -1,13 +1,14 @@
 //! A recording as every target layout needs it.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use super::error::ExportError;
 use super::job::Job;
 use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::tracedat::FileOption;
 use crate::tracedat::ledger::{Ledger, LedgerCpu, Pause};
-use crate::tracedat::reader::{Counts, CpuCounts, Reader, Record, Records, Source};
+use crate::tracedat::reader::{Counts, CpuCounts, Next, Reader, Record, Records, Source, each_record_ahead};
 
 /// After how many records progress is told.
 const STEP: u64 = 4096;
@@ -164,7 +165,8 @@ impl<'r> Recording<'r> {
         Ok(Records::merge(cpu_stream.parts.iter().map(open).collect::<Result<_, _>>()?))
     }
 
-    /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it.
+    /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it. Meanwhile
+    /// another thread reads the next ones.
     pub(crate) fn each_record(
         &self,
         job: &Job<'_>,
@@ -176,22 +178,29 @@ impl<'r> Recording<'r> {
                 streams.push(self.file.cpu_records(*part, cpu_stream.cpu)?);
             }
         }
-        let mut records = Records::merge(streams);
         let mut done = 0;
-        loop {
-            match records.next_record() {
-                Ok(Some(record)) => look(&record)?,
-                Ok(None) => break,
-                // Damage was found by the survey; whoever goes on nevertheless was warned.
-                Err(_) => continue,
-            }
+        let mut look = |record: &Record<'_>| {
+            look(record)?;
             done += 1;
-            if done == STEP {
-                job.advance(done)?;
-                done = 0;
-            }
-        }
-        job.advance(done)
+            if done < STEP { Ok(()) } else { job.advance(std::mem::take(&mut done)) }
+        };
+        let mut result = Ok(());
+        each_record_ahead(
+            &mut Records::merge(streams),
+            |_| usize::MAX,
+            |next| {
+                // Damage was found by the survey; whoever goes on nevertheless was warned.
+                let Next::Record(record) = next else { return ControlFlow::Continue(()) };
+                match look(&record) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        result = Err(error);
+                        ControlFlow::Break(())
+                    }
+                }
+            },
+        );
+        result.and_then(|()| job.advance(done))
     }
 
     /// Nanoseconds to add to the times of records to get those since 1970. `None` if unknown.

@@ -6,16 +6,16 @@ use crate::tracedat::initial_state::{InitialState, Thread};
 
 /// What the recorder saw when it looked.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     /// When it had looked at everything: by then, whatever forked before is in it.
-    pub(super) time: u64,
-    pub(super) state: InitialState,
+    pub(crate) time: u64,
+    pub(crate) state: InitialState,
 }
 
 impl Snapshot {
     /// The recording's snapshot; only recordings of this recorder have one. A damaged one is counted as not
     /// carried over.
-    pub(super) fn of(recording: &Recording<'_>, job: &Job<'_>) -> Option<Self> {
+    pub(crate) fn of(recording: &Recording<'_>, job: &Job<'_>) -> Option<Self> {
         let file = recording.file();
         let state = match file.initial_state() {
             Ok(state) => state?,
@@ -32,7 +32,7 @@ impl Snapshot {
     }
 
     /// The number that a thread's parent has.
-    pub(super) fn parent(thread: &Thread) -> u32 {
+    pub(crate) fn parent(thread: &Thread) -> u32 {
         // Threads of a process are children of its first one.
         if thread.tid == thread.tgid { thread.ppid } else { thread.tgid }
     }

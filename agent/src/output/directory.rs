@@ -78,6 +78,14 @@ impl Directory {
         self.path.join(name.as_ref())
     }
 
+    /// A path to a name in it, for libraries that open files themselves: it leads here as long as this is
+    /// open (proc_pid_fd(5)).
+    #[cfg(feature = "tables")]
+    pub(crate) fn path_by_descriptor(&self, name: &str) -> PathBuf {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&*self.fd);
+        PathBuf::from(format!("/proc/self/fd/{fd}/{name}"))
+    }
+
     /// The same directory, which is now found under another name.
     #[cfg(feature = "record")]
     pub(crate) fn moved_to(self, path: PathBuf) -> Self {
@@ -208,7 +216,6 @@ impl Directory {
     ///
     /// # Errors
     /// Nothing can be created here.
-    #[cfg(feature = "record")]
     pub(crate) fn create_unnamed(&self) -> io::Result<File> {
         const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
         match openat(&self.fd, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, MODE) {

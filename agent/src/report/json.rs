@@ -5,12 +5,53 @@ use super::batch::Item;
 use super::stacks::{each_frame, symbol};
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
+use crate::event::syscalls::{self, SyscallTable};
 use crate::event::table::STACK_FIELD;
-use crate::event::{AddressKind, Field, FieldKind, NamedField, Printer, Symbol, Value, syscalls};
+use crate::event::{AddressKind, Field, FieldKind, NamedField, Printer, Symbol, Symbols, Value};
 
 /// Length of an object, in bytes, from which on values are left out: a few bytes of a record can be the
 /// values of many fields, and each of its addresses can have a symbol of thousands of bytes.
 const MAX_OBJECT: usize = 1 << 20;
+
+/// The largest whole number that a double has and all below it (IEEE 754): JavaScript, and many readers of
+/// JSON with it, have no others.
+const MOST_EXACT: u64 = (1 << 53) - 1;
+
+/// How numbers are written that a double does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// As all others.
+    Whole,
+    /// As texts.
+    Texts,
+}
+
+/// What JSON has of the records of an event: its fields, their names and symbols.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a> {
+    pub(crate) printer: &'a Printer,
+    pub(crate) roles: &'a [Role],
+    pub(crate) symbols: &'a dyn Symbols,
+    pub(crate) syscalls: Option<SyscallTable>,
+    pub(crate) numbers: Numbers,
+}
+
+impl Values<'_> {
+    /// Writes the members `fields`, and if there are any `symbols` and `names`, the first without a comma. Of
+    /// what is longer than 1 MiB values are left out. Gives how many fields have no value: they are not in
+    /// the record, or left out.
+    pub(crate) fn write(self, out: &mut Vec<u8>, record: &[u8]) -> u64 {
+        let end = out.len() + MAX_OBJECT;
+        self.write_up_to(out, end, record)
+    }
+
+    fn write_up_to(self, out: &mut Vec<u8>, end: usize, record: &[u8]) -> u64 {
+        let unknown = self.write_fields(out, end, record);
+        self.write_symbols(out, end, record);
+        self.write_names(out, end, record);
+        unknown
+    }
+}
 
 /// Prints a record as an object.
 pub(super) fn write(
@@ -69,49 +110,124 @@ fn write_event(out: &mut Vec<u8>, start: usize, file: &FileView<'_>, event: &Eve
     string(out, printer.system().as_bytes());
     out.extend_from_slice(b",\"event\":");
     string(out, printer.name().as_bytes());
-    let end = start + MAX_OBJECT;
-    write_fields(out, end, event, record);
-    write_symbols(out, end, file, event, record);
-    write_names(out, end, file, event, record);
+    out.push(b',');
+    let values = Values {
+        printer,
+        roles: &event.roles,
+        symbols: file.symbols,
+        syscalls: file.syscalls,
+        numbers: Numbers::Whole,
+    };
+    values.write_up_to(out, start + MAX_OBJECT, record);
 }
 
-/// The event's own fields and their values.
-fn write_fields(out: &mut Vec<u8>, end: usize, event: &EventView<'_>, record: &[u8]) {
-    let printer = event.printer;
-    out.extend_from_slice(b",\"fields\":{");
-    for (index, ((field, value), role)) in printer.fields(record).zip(&event.roles).enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        string(out, field.name.as_bytes());
-        out.push(b':');
-        if out.len() >= end {
-            out.extend_from_slice(b"null");
-            continue;
-        }
-        if is_stack(printer, field) {
-            let mut is_there = false;
-            each_frame(printer, record, &mut |frames| {
-                is_there = true;
-                list(out, frames, address);
-            });
-            if is_there {
+impl Values<'_> {
+    /// The event's own fields and their values.
+    fn write_fields(self, out: &mut Vec<u8>, end: usize, record: &[u8]) -> u64 {
+        let Self { printer, roles, numbers, .. } = self;
+        let mut unknown = 0;
+        out.extend_from_slice(b"\"fields\":{");
+        for (index, ((field, value), role)) in printer.fields(record).zip(roles).enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            string(out, field.name.as_bytes());
+            out.push(b':');
+            if out.len() >= end {
+                out.extend_from_slice(b"null");
+                unknown += 1;
                 continue;
             }
-        }
-        match value {
-            Ok(Value::Array(numbers)) if role.address.is_some() => {
-                list(out, numbers.iter().filter_map(|value| value.address()), address);
+            if is_stack(printer, field) {
+                let mut is_there = false;
+                each_frame(printer, record, &mut |frames| {
+                    is_there = true;
+                    list(out, frames, address);
+                });
+                if is_there {
+                    continue;
+                }
             }
-            Ok(value) if role.address.is_some() => match value.address() {
-                Some(value) => address(out, value),
-                None => write_value(out, &value),
-            },
-            Ok(value) => write_value(out, &value),
-            Err(_) => out.extend_from_slice(b"null"),
+            match value {
+                Ok(Value::Array(array)) if role.address.is_some() => {
+                    list(out, array.iter().filter_map(|value| value.address()), address);
+                }
+                Ok(value) if role.address.is_some() => match value.address() {
+                    Some(value) => address(out, value),
+                    None => write_value(out, &value, numbers),
+                },
+                Ok(value) => write_value(out, &value, numbers),
+                Err(_) => {
+                    out.extend_from_slice(b"null");
+                    unknown += 1;
+                }
+            }
         }
+        out.push(b'}');
+        unknown
     }
-    out.push(b'}');
+
+    /// The symbols of addresses that the kernel prints by name: an object of those fields, if there are any.
+    fn write_symbols(self, out: &mut Vec<u8>, end: usize, record: &[u8]) {
+        let Self { printer, roles, .. } = self;
+        if roles.iter().all(|role| role.address != Some(AddressKind::Symbol)) {
+            return;
+        }
+        let mut members = Members::new(b"symbols");
+        for ((field, value), role) in printer.fields(record).zip(roles) {
+            if role.address != Some(AddressKind::Symbol) || out.len() >= end {
+                continue;
+            }
+            let mut symbols = |addresses: &mut dyn Iterator<Item = u64>| {
+                members.name(out, &field.name);
+                list(out, addresses, |out, at| match symbol(self.symbols, at) {
+                    Some(symbol) if out.len() < end => write_symbol(out, symbol),
+                    _ => out.extend_from_slice(b"null"),
+                });
+            };
+            if is_stack(printer, field) {
+                each_frame(printer, record, &mut symbols);
+                continue;
+            }
+            match value {
+                Err(_) => {}
+                Ok(Value::Array(numbers)) => symbols(&mut numbers.iter().filter_map(|value| value.address())),
+                Ok(value) => {
+                    if let Some(symbol) = value.address().and_then(|at| symbol(self.symbols, at)) {
+                        members.name(out, &field.name);
+                        write_symbol(out, symbol);
+                    }
+                }
+            }
+        }
+        members.end(out);
+    }
+
+    /// The names of values that are numbers in the record: an object of those fields, if there are any.
+    fn write_names(self, out: &mut Vec<u8>, end: usize, record: &[u8]) {
+        let Self { printer, roles, .. } = self;
+        if roles.iter().all(|role| role.naming.is_none()) {
+            return;
+        }
+        let mut members = Members::new(b"names");
+        for ((field, value), role) in printer.fields(record).zip(roles) {
+            let text = match role.naming {
+                _ if out.len() >= end => None,
+                None => None,
+                Some(Naming::Format(field)) => printer.value_text(field, record, self.symbols),
+                Some(Naming::Syscall) => value
+                    .ok()
+                    .and_then(|value| value.address())
+                    .and_then(|number| self.syscalls?.name(number))
+                    .map(|name| name.as_bytes().to_vec()),
+            };
+            if let Some(text) = text {
+                members.name(out, &field.name);
+                string(out, &text);
+            }
+        }
+        members.end(out);
+    }
 }
 
 /// Whether a field has the addresses of a stack. A record can have fewer than its format has room for.
@@ -119,71 +235,9 @@ fn is_stack(printer: &Printer, field: &Field) -> bool {
     printer.is_stack() && field.name == STACK_FIELD
 }
 
-/// The symbols of addresses that the kernel prints by name: an object of those fields, if there are any.
-fn write_symbols(out: &mut Vec<u8>, end: usize, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
-    if event.roles.iter().all(|role| role.address != Some(AddressKind::Symbol)) {
-        return;
-    }
-    let printer = event.printer;
-    let mut members = Members::new(b"symbols");
-    for ((field, value), role) in printer.fields(record).zip(&event.roles) {
-        if role.address != Some(AddressKind::Symbol) || out.len() >= end {
-            continue;
-        }
-        let mut symbols = |addresses: &mut dyn Iterator<Item = u64>| {
-            members.name(out, &field.name);
-            list(out, addresses, |out, at| match symbol(file.symbols, at) {
-                Some(symbol) if out.len() < end => write_symbol(out, symbol),
-                _ => out.extend_from_slice(b"null"),
-            });
-        };
-        if is_stack(printer, field) {
-            each_frame(printer, record, &mut symbols);
-            continue;
-        }
-        match value {
-            Err(_) => {}
-            Ok(Value::Array(numbers)) => symbols(&mut numbers.iter().filter_map(|value| value.address())),
-            Ok(value) => {
-                if let Some(symbol) = value.address().and_then(|at| symbol(file.symbols, at)) {
-                    members.name(out, &field.name);
-                    write_symbol(out, symbol);
-                }
-            }
-        }
-    }
-    members.end(out);
-}
-
-/// The names of values that are numbers in the record: an object of those fields, if there are any.
-fn write_names(out: &mut Vec<u8>, end: usize, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
-    if event.roles.iter().all(|role| role.naming.is_none()) {
-        return;
-    }
-    let printer = event.printer;
-    let mut members = Members::new(b"names");
-    for ((field, value), role) in printer.fields(record).zip(&event.roles) {
-        let text = match role.naming {
-            _ if out.len() >= end => None,
-            None => None,
-            Some(Naming::Format(field)) => printer.value_text(field, record, file.symbols),
-            Some(Naming::Syscall) => value
-                .ok()
-                .and_then(|value| value.address())
-                .and_then(|number| file.syscalls?.name(number))
-                .map(|name| name.as_bytes().to_vec()),
-        };
-        if let Some(text) = text {
-            members.name(out, &field.name);
-            string(out, &text);
-        }
-    }
-    members.end(out);
-}
-
 /// What a field has beside its value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Role {
+pub(crate) struct Role {
     address: Option<AddressKind>,
     naming: Option<Naming>,
 }
@@ -199,7 +253,7 @@ enum Naming {
 
 impl Role {
     /// Of each of an event's own fields.
-    pub(super) fn of_fields(printer: &Printer) -> Box<[Self]> {
+    pub(crate) fn of_fields(printer: &Printer) -> Box<[Self]> {
         let first = printer.format().common.len();
         let fields = printer.format().fields.iter().enumerate();
         let role = |(index, field): (usize, &Field)| {
@@ -268,8 +322,11 @@ fn write_symbol(out: &mut Vec<u8>, symbol: Symbol<'_>) {
     }
 }
 
-fn write_value(out: &mut Vec<u8>, value: &Value<'_>) {
+fn write_value(out: &mut Vec<u8>, value: &Value<'_>, numbers: Numbers) {
+    let quote = |magnitude: u64| numbers == Numbers::Texts && magnitude > MOST_EXACT;
     match value {
+        Value::Signed(value) if quote(value.unsigned_abs()) => quoted(out, |out| signed(out, *value)),
+        Value::Unsigned(value) if quote(*value) => quoted(out, |out| unsigned(out, *value)),
         Value::Signed(value) => signed(out, *value),
         Value::Unsigned(value) => unsigned(out, *value),
         Value::Pointer(value) => address(out, *value),
@@ -278,10 +335,16 @@ fn write_value(out: &mut Vec<u8>, value: &Value<'_>) {
             Ok(text) => string(out, text),
             Err(_) => out.extend_from_slice(b"null"),
         }),
-        Value::Array(numbers) => list(out, numbers.iter(), |out, value| write_value(out, &value)),
+        Value::Array(array) => list(out, array.iter(), |out, value| write_value(out, &value, numbers)),
         Value::Bitmask(bits) => list(out, bits.iter(), |out, bit| unsigned(out, bit as u64)),
         Value::Bytes(bytes) => list(out, bytes.iter(), |out, byte| unsigned(out, u64::from(*byte))),
     }
+}
+
+fn quoted(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(b'"');
+    write(out);
+    out.push(b'"');
 }
 
 fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, mut write: impl FnMut(&mut Vec<u8>, T)) {
@@ -296,7 +359,21 @@ fn list<T>(out: &mut Vec<u8>, items: impl Iterator<Item = T>, mut write: impl Fn
 }
 
 /// A JSON string (RFC 8259, section 7); what is no UTF-8 becomes U+FFFD.
-fn string(out: &mut Vec<u8>, text: &[u8]) {
+///
+/// Perfetto's reader refuses DEL as it is, and takes a quotation mark behind `\\` for an escaped one (as of
+/// version 52): one name would keep it from opening a file. So these have another of the escapes of JSON.
+pub(crate) fn string(out: &mut Vec<u8>, text: &[u8]) {
+    // Nearly all names are plain.
+    if text.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        out.push(b'"');
+        return;
+    }
+    let (text, ends_with_backslash) = match text.strip_suffix(b"\\") {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
     out.push(b'"');
     for chunk in text.utf8_chunks() {
         for byte in chunk.valid().bytes() {
@@ -304,7 +381,7 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
                 b'"' | b'\\' => out.extend([b'\\', byte]),
                 b'\n' => out.extend_from_slice(b"\\n"),
                 b'\t' => out.extend_from_slice(b"\\t"),
-                0..=0x1f => {
+                0..=0x1f | 0x7f => {
                     out.extend_from_slice(b"\\u");
                     super::text::hex_zeros(out, byte.into(), 4);
                 }
@@ -315,6 +392,9 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
             out.extend_from_slice("\u{fffd}".as_bytes());
         }
     }
+    if ends_with_backslash {
+        out.extend_from_slice(b"\\u005c");
+    }
     out.push(b'"');
 }
 
@@ -323,6 +403,25 @@ mod tests {
     use super::super::Report;
     use super::super::crafted::{self, Entry, ev, stack};
     use super::*;
+
+    #[test]
+    fn strings_are_those_that_every_reader_takes() {
+        for (text, expected) in [
+            ("", r#""""#),
+            ("a\\b \"c\"", r#""a\\b \"c\"""#),
+            ("a\\", r#""a\u005c""#),
+            ("a\\\\", r#""a\\\u005c""#),
+            ("\u{7f}\u{1b}\n\t\u{1}\u{e4}", "\"\\u007f\\u001b\\n\\t\\u0001\u{e4}\""),
+        ] {
+            let mut out = Vec::new();
+            string(&mut out, text.as_bytes());
+            assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
+            assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
+        }
+        let mut out = Vec::new();
+        string(&mut out, b"a\xff");
+        assert_eq!(out, "\"a\u{fffd}\"".as_bytes());
+    }
 
     /// The objects of stacks of the kernel that follow an event each.
     fn objects(stacks: &[&[u64]], symbols: &str) -> Vec<serde_json::Value> {
@@ -383,12 +482,5 @@ mod tests {
             Report::new(&file).style(style).run(&mut out, |_| {}).unwrap();
             assert!(out.len() < crate::event::print::MAX_TEXT + (8 << 10), "{}", out.len());
         }
-    }
-
-    #[test]
-    fn strings_are_escaped() {
-        let mut out = Vec::new();
-        string(&mut out, b"a\"\\\n\t\x01\x7f\xc3\xa4\xff");
-        assert_eq!(out, "\"a\\\"\\\\\\n\\t\\u0001\u{7f}\u{e4}\u{fffd}\"".as_bytes());
     }
 }

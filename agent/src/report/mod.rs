@@ -30,7 +30,7 @@ mod batch;
 pub(crate) mod crafted;
 mod feed;
 mod folded;
-mod json;
+pub(crate) mod json;
 mod line;
 mod live;
 #[cfg(feature = "record")]
@@ -40,7 +40,7 @@ mod plugin;
 mod select;
 pub(crate) mod stacks;
 mod tasks;
-mod text;
+pub(crate) mod text;
 mod trace_file;
 mod view;
 mod wakeup;

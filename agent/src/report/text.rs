@@ -29,7 +29,7 @@ fn digits(buffer: &mut [u8; 20], mut value: u64) -> usize {
 
 /// A number in decimal, right-aligned in `width`, filled up with `fill`.
 #[inline]
-pub(super) fn decimal(out: &mut Vec<u8>, value: u64, width: usize, fill: u8) {
+pub(crate) fn decimal(out: &mut Vec<u8>, value: u64, width: usize, fill: u8) {
     let mut buffer = [0; 20];
     let at = digits(&mut buffer, value);
     for _ in buffer.len() - at..width {
@@ -40,13 +40,13 @@ pub(super) fn decimal(out: &mut Vec<u8>, value: u64, width: usize, fill: u8) {
 
 /// `%u`
 #[inline]
-pub(super) fn unsigned(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
     decimal(out, value, 0, b' ');
 }
 
 /// `%d`
 #[inline]
-pub(super) fn signed(out: &mut Vec<u8>, value: i64) {
+pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
         out.push(b'-');
     }
@@ -55,7 +55,7 @@ pub(super) fn signed(out: &mut Vec<u8>, value: i64) {
 
 /// `%-5d`
 #[inline]
-pub(super) fn signed_left(out: &mut Vec<u8>, value: i64, width: usize) {
+pub(crate) fn signed_left(out: &mut Vec<u8>, value: i64, width: usize) {
     let start = out.len();
     signed(out, value);
     for _ in out.len() - start..width {
@@ -65,7 +65,7 @@ pub(super) fn signed_left(out: &mut Vec<u8>, value: i64, width: usize) {
 
 /// `%x`
 #[inline]
-pub(super) fn hex(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
     let count = (64 - value.leading_zeros()).div_ceil(4).max(1);
     for digit in (0..count).rev() {
         out.push(b"0123456789abcdef"[(value >> (digit * 4) & 15) as usize]);
@@ -73,21 +73,28 @@ pub(super) fn hex(out: &mut Vec<u8>, value: u64) {
 }
 
 /// `%0*x`
-pub(super) fn hex_zeros(out: &mut Vec<u8>, value: u64, width: usize) {
+pub(crate) fn hex_zeros(out: &mut Vec<u8>, value: u64, width: usize) {
     let start = out.len();
     hex(out, value);
     let missing = width.saturating_sub(out.len() - start);
     out.splice(start..start, std::iter::repeat_n(b'0', missing));
 }
 
+/// `%*x`
+pub(crate) fn hex_right(out: &mut Vec<u8>, value: u64, width: usize) {
+    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
+    out.extend(std::iter::repeat_n(b' ', width.saturating_sub(digits)));
+    hex(out, value);
+}
+
 /// Text, right-aligned in `width`.
-pub(super) fn right(out: &mut Vec<u8>, text: &[u8], width: usize) {
+pub(crate) fn right(out: &mut Vec<u8>, text: &[u8], width: usize) {
     out.extend(std::iter::repeat_n(b' ', width.saturating_sub(text.len())));
     out.extend_from_slice(text);
 }
 
 /// Microseconds with their nanoseconds: `12.034`.
-pub(super) fn micros(out: &mut Vec<u8>, nanos: u64) {
+pub(crate) fn micros(out: &mut Vec<u8>, nanos: u64) {
     unsigned(out, nanos / 1000);
     out.push(b'.');
     decimal(out, nanos % 1000, 3, b'0');

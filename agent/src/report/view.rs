@@ -6,6 +6,7 @@ use super::tasks::Tasks;
 use super::trace_file::TraceFile;
 use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, Machine, Printer, Symbols};
+use crate::tracedat::ledger::Ledger;
 use crate::tracedat::reader::Source;
 use crate::tracedat::{FileOption, OptionId, Uname};
 
@@ -66,12 +67,15 @@ impl SecondFlag {
     const LAZY_SINCE_RT: (u32, u32) = (6, 12);
 
     /// By the kernel that a file names, and by who recorded it: early versions of our own recorder, which
-    /// leave a ledger, wrote the first on every kernel, and later ones do not write the bit.
+    /// leave a ledger, wrote the first on every kernel, and later ones do not write the bit. Files that were
+    /// imported have a ledger, and the bits of the kernel.
     fn of<'f>(facts: impl Iterator<Item = &'f FileOption>) -> Self {
         let mut is_lazy = false;
         for fact in facts {
             match fact {
-                FileOption::Unknown { id, .. } if *id == OptionId::LEDGER => return Self::IrqsUnknown,
+                FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER && !is_imported(bytes) => {
+                    return Self::IrqsUnknown;
+                }
                 FileOption::Uname(text) => {
                     let release = Uname::parse(text).release;
                     let since = if release.contains("-rt") { Self::LAZY_SINCE_RT } else { Self::LAZY_SINCE };
@@ -82,6 +86,10 @@ impl SecondFlag {
         }
         if is_lazy { Self::NeedReschedLazy } else { Self::IrqsUnknown }
     }
+}
+
+fn is_imported(ledger: &[u8]) -> bool {
+    Ledger::parse(ledger).is_some_and(|ledger| ledger.imported.is_some())
 }
 
 /// The first two numbers of a kernel's release.

@@ -21,6 +21,7 @@
 //! | `find` | archives below an address |
 //! | `download` | objects to files |
 //! | `remote` | an object read by ranges |
+//! | `tree` | the files of a directory, to objects of the same names |
 
 mod archive;
 pub mod config;
@@ -38,6 +39,7 @@ mod place;
 pub mod remote;
 pub mod retention;
 pub mod secret;
+pub mod tree;
 mod upload;
 pub mod uploader;
 

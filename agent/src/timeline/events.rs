@@ -6,22 +6,23 @@
 //! A column of a field begins with whether values are missing; if so, a byte for each record says which are
 //! there. Numbers follow as differences to the value before, and texts as places among those of the block.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use super::columns::{Columns, number, signed};
-use super::document::Document;
 use super::index::BlockTold;
 use crate::event::syscalls::{SyscallTable, is_number};
-use crate::event::{AddressKind, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
-use crate::export::ExportError;
+use crate::event::{AddressKind, EventTable, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
+use crate::fast_map::FastMap;
+use crate::parallel::Ended;
 use crate::report::stacks::symbol;
-use crate::tracedat::reader::Record;
+use crate::tracedat::reader::{Batch, Record};
 
 /// Records in a block.
-const RECORDS: u32 = 8192;
+const RECORDS: usize = 8192;
 /// From so many values of fields on a block is written: events of a hostile file have very many fields.
 const VALUES: usize = 1 << 21;
+/// From so many bytes of records on a block is written.
+const BYTES: usize = 3 << 19;
 /// From so many bytes of texts on a block is written.
 const TEXTS: usize = 1 << 20;
 /// Most bytes of a text; the rest is left out, which the text says at its end.
@@ -143,32 +144,85 @@ pub(super) struct Made {
     pub(super) thread: u32,
 }
 
-/// The block that is being filled.
+/// The records of the next block.
 #[derive(Debug, Default)]
-pub(super) struct Block {
-    count: u32,
+pub(super) struct Pending {
+    records: Batch<Made>,
     /// Of all fields, also those that are missing.
     values: usize,
+}
+
+impl Pending {
+    /// Adds a record.
+    pub(super) fn add(&mut self, record: &Record<'_>, made: Made, plan: &Plan) {
+        self.records.push(record, usize::MAX, made);
+        self.values += plan.fields.len();
+    }
+
+    /// Whether they are a block.
+    pub(super) fn is_full(&self) -> bool {
+        self.records.len() >= RECORDS || self.values >= VALUES || self.records.size() >= BYTES
+    }
+
+    /// Takes them, unless there is none.
+    pub(super) fn take(&mut self) -> Option<Batch<Made>> {
+        let Self { records, .. } = std::mem::take(self);
+        (records.len() != 0).then_some(records)
+    }
+}
+
+/// What makes blocks of records, on any thread.
+pub(super) struct Packer<'p> {
+    pub(super) plans: &'p FastMap<u16, Plan>,
+    pub(super) events: &'p EventTable,
+    pub(super) symbols: &'p (dyn Symbols + Sync),
+}
+
+impl Packer<'_> {
+    /// Makes blocks of records: one, unless their texts are very long. Hands on the bytes of each, what the
+    /// index says of it, and how many texts were cut.
+    pub(super) fn pack(
+        &self,
+        records: &Batch<Made>,
+        hand_on: &mut dyn FnMut(Vec<u8>, BlockTold, u64) -> Result<(), Ended>,
+    ) -> Result<(), Ended> {
+        let mut made = Block::default();
+        for (record, when) in records.iter() {
+            let Some(id) = record.event_id() else { continue };
+            if let (Some(plan), Some(printer)) = (self.plans.get(&id), self.events.get(id)) {
+                made.add(&record, when, (plan, printer), self.symbols);
+            }
+            if made.is_full() {
+                std::mem::take(&mut made).hand_on(hand_on)?;
+            }
+        }
+        if made.count == 0 { Ok(()) } else { made.hand_on(hand_on) }
+    }
+}
+
+/// The block that is being filled.
+#[derive(Debug, Default)]
+struct Block {
+    count: u32,
     from: u64,
     before: u64,
     events: Vec<u8>,
     times: Vec<u8>,
     cpus: Vec<u8>,
     threads: Vec<u8>,
-    fields: BTreeMap<u32, (u32, Vec<Column>)>,
-    texts: HashMap<Box<str>, u64>,
+    /// By the numbers of the events: how many records there are, and the columns of their fields.
+    fields: Vec<(u32, Vec<Column>)>,
+    texts: FastMap<Box<str>, u64>,
     /// The texts with their lengths.
     all_texts: Vec<u8>,
     text: String,
-    /// Those that were written.
-    pub(super) written: Vec<BlockTold>,
     /// Texts that were cut.
-    pub(super) cut: u64,
+    cut: u64,
 }
 
 impl Block {
     /// Adds a record.
-    pub(super) fn add(
+    fn add(
         &mut self,
         record: &Record<'_>,
         made: Made,
@@ -179,14 +233,18 @@ impl Block {
             (self.from, self.before) = (made.time, made.time);
         }
         self.count += 1;
-        self.values += plan.fields.len();
         number(plan.number.into(), &mut self.events);
         number(made.time.saturating_sub(self.before), &mut self.times);
         self.before = self.before.max(made.time);
         number(record.cpu.into(), &mut self.cpus);
         number(made.thread.into(), &mut self.threads);
-        let make = || (0, plan.fields.iter().map(|_| Column::default()).collect());
-        let (count, mut columns) = self.fields.remove(&plan.number).unwrap_or_else(make);
+        let place = plan.number as usize;
+        if self.fields.len() <= place {
+            self.fields.resize_with(place + 1, Default::default);
+        }
+        // Away while the texts of all events are looked at.
+        let (count, mut columns) = self.fields.get_mut(place).map(std::mem::take).unwrap_or_default();
+        columns.resize_with(plan.fields.len(), Column::default);
         for (field, column) in plan.fields.iter().zip(&mut columns) {
             let is_there = match field.what {
                 What::Number(reader) => {
@@ -230,7 +288,9 @@ impl Block {
             };
             column.there.push(is_there.into());
         }
-        self.fields.insert(plan.number, (count + 1, columns));
+        if let Some(of_event) = self.fields.get_mut(place) {
+            *of_event = (count + 1, columns);
+        }
     }
 
     /// Adds the place of a text to a column.
@@ -271,23 +331,28 @@ impl Block {
         place
     }
 
-    /// Whether it is to be written.
-    pub(super) fn is_full(&self) -> bool {
-        self.count >= RECORDS || self.values >= VALUES || self.all_texts.len() >= TEXTS
+    fn is_full(&self) -> bool {
+        self.all_texts.len() >= TEXTS
     }
 
-    /// Writes it, unless nothing is in it, and begins the next one.
-    pub(super) fn write(&mut self, document: &mut Document) -> Result<(), ExportError> {
-        if self.count == 0 {
-            return Ok(());
-        }
+    fn hand_on(
+        self,
+        hand_on: &mut dyn FnMut(Vec<u8>, BlockTold, u64) -> Result<(), Ended>,
+    ) -> Result<(), Ended> {
+        let (bytes, counts) = self.pack();
+        let Self { count, from, before: to, cut, .. } = self;
+        hand_on(bytes, BlockTold { block: 0, count: count as usize, from, to, counts }, cut)
+    }
+
+    /// Its columns; and the events with their counts, one after the other.
+    fn pack(&self) -> (Vec<u8>, Vec<u32>) {
         let mut columns = Columns::default();
         for column in [&self.events, &self.times, &self.cpus, &self.threads, &self.all_texts] {
             columns.add(column);
         }
         let mut counts = Vec::new();
-        for (event, (count, fields)) in &self.fields {
-            counts.extend([*event, *count]);
+        for (event, (count, fields)) in (0..).zip(&self.fields).filter(|(_, (count, _))| *count != 0) {
+            counts.extend([event, *count]);
             for column in fields {
                 let mut bytes = vec![u8::from(column.there.contains(&0))];
                 if bytes[0] == 1 {
@@ -297,19 +362,14 @@ impl Block {
                 columns.add(&bytes);
             }
         }
-        let block = document.block(&columns.into_bytes())?;
-        let (count, from, to) = (self.count as usize, self.from, self.before);
-        self.written.push(BlockTold { block, count, from, to, counts });
-        let (written, cut) = (std::mem::take(&mut self.written), self.cut);
-        *self = Self { written, cut, ..Self::default() };
-        Ok(())
+        (columns.into_bytes(), counts)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Format, Machine, NoNames, NoSymbols};
+    use crate::event::{Format, Machine, NoNames};
     use crate::tracedat::Endian;
 
     #[test]
@@ -320,17 +380,27 @@ mod tests {
         let text = format!("{format}{}\nprint fmt: \"\"\n", fields.collect::<String>());
         let printer = Printer::new("test", Format::parse(&text).unwrap(), Machine::default(), &NoNames);
         let plan = Plan::of(&printer, 0, None);
-        let mut block = Block::default();
+        let mut pending = Pending::default();
         let mut records = 0;
-        while !block.is_full() {
+        while !pending.is_full() {
             records += 1;
             let (data, endian) = (&[1, 0, 0, 0, 5, 0, 0, 0], Endian::Little);
             let record =
                 Record { reader: 0, buffer: 0, cpu: 0, timestamp: records, missed: None, data, endian };
             let made = Made { time: records, thread: 0 };
-            block.add(&record, made, (&plan, &printer), &NoSymbols);
+            pending.add(&record, made, &plan);
         }
         assert_eq!(records, 16);
+        assert_eq!(pending.take().map(|records| records.len()), Some(16));
+        assert!(pending.take().is_none() && !pending.is_full());
+        let data = &[1; 4096];
+        let long =
+            Record { reader: 0, buffer: 0, cpu: 0, timestamp: 1, missed: None, data, endian: Endian::Little };
+        let few = Plan { number: 0, fields: Vec::new() };
+        while !pending.is_full() {
+            pending.add(&long, Made { time: 1, thread: 0 }, &few);
+        }
+        assert!(pending.records.len() < BYTES / 4096 + 1);
     }
 
     #[test]
@@ -341,8 +411,10 @@ mod tests {
         assert_eq!((places, block.cut), ([0, 1, 0, 1], 2));
         let cut = block.texts.keys().map(|text| text.len()).max().unwrap();
         assert!(cut < TEXT + 40 && block.texts.keys().any(|text| text.ends_with("… (of 32768 bytes)")));
-        // Bytes that are no text do not matter, and blocks do not grow with what is in them.
+        // Bytes that are no text do not matter.
         block.value(&Value::Text(b"\xff\0</script>"));
+        assert_eq!(block.texts.len(), 3);
+        // Blocks do not grow with what is in them.
         for nth in 0.. {
             if block.is_full() {
                 break;

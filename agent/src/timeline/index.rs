@@ -64,6 +64,7 @@ pub(super) struct EventTold {
 /// A block of events.
 #[derive(Debug, Serialize)]
 pub(super) struct BlockTold {
+    /// The number of its element, `eventsN`; other blocks are `blockN`.
     pub(super) block: u32,
     pub(super) count: usize,
     pub(super) from: u64,

@@ -1,11 +1,10 @@
 //! Slices by how long they are, and densities of what is too short to be drawn.
 
-use std::collections::HashMap;
-
+use super::blocks::{Blocks, Piece};
 use super::columns::{Columns, number, signed};
-use super::document::Document;
-use super::rows::{Row, Rows};
 use crate::export::ExportError;
+use crate::fast_map::FastMap;
+use crate::tracks::{Row, Rows, Slice};
 
 /// How many slices, or densities, are in a block.
 const BLOCK: usize = 8192;
@@ -17,21 +16,6 @@ const BUCKETS: u64 = 500;
 const KEYS: usize = 16;
 /// The key of all others.
 const OTHERS: u32 = u32::MAX;
-
-/// A time in which something goes on in a row. Times count from the first event, `end` is not before `start`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slice {
-    pub(super) row: u32,
-    pub(super) start: u64,
-    pub(super) end: u64,
-    /// What goes on, as the row counts it.
-    pub(super) key: u32,
-    /// More about it: what the row says.
-    pub(super) arg: i64,
-    /// The events that it begins and ends with, counted from 1; 0 if there is none.
-    pub(super) first: u64,
-    pub(super) last: u64,
-}
 
 /// A block that was written.
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +39,14 @@ struct Cell {
 struct Density {
     width: u64,
     /// By row and bucket.
-    open: HashMap<(u32, u64), Cell>,
+    open: FastMap<(u32, u64), Cell>,
     /// Buckets before this one are closed.
     closed: u64,
-    done: Vec<(u32, u64, u32, u64, u64)>,
+    done: Vec<Dense>,
 }
+
+/// A row, a bucket, what covers it most, for how long, and how often.
+pub(super) type Dense = (u32, u64, u32, u64, u64);
 
 /// All levels.
 #[derive(Debug)]
@@ -82,7 +69,7 @@ impl Levels {
         let mut densities = Vec::new();
         let mut width = base;
         loop {
-            densities.push(Density { width, open: HashMap::new(), closed: 0, done: Vec::new() });
+            densities.push(Density { width, open: FastMap::default(), closed: 0, done: Vec::new() });
             width = width.saturating_mul(4);
             if width > span / BUCKETS {
                 break;
@@ -112,7 +99,7 @@ impl Levels {
         &mut self,
         slice: Slice,
         has_details: bool,
-        document: &mut Document,
+        blocks: &mut Blocks<'_>,
     ) -> Result<(), ExportError> {
         let level = self.level(slice.end.saturating_sub(slice.start));
         if let Some(density) = self.densities.get_mut(level) {
@@ -124,7 +111,7 @@ impl Levels {
         if let Some(slices) = self.slices.get_mut(level) {
             slices.push(slice);
             if slices.len() >= BLOCK {
-                self.write_slices(level, document)?;
+                self.write_slices(level, blocks)?;
             }
         }
         Ok(())
@@ -142,7 +129,7 @@ impl Levels {
         &mut self,
         now: u64,
         rows: &Rows,
-        document: &mut Document,
+        blocks: &mut Blocks<'_>,
     ) -> Result<(), ExportError> {
         for level in 0..self.densities.len() {
             let Some(density) = self.densities.get(level) else { break };
@@ -151,19 +138,19 @@ impl Levels {
             if close <= density.closed {
                 break;
             }
-            self.close(level, close, rows, document)?;
+            self.close(level, close, rows, blocks)?;
         }
         Ok(())
     }
 
     /// Writes all that is left.
-    pub(super) fn finish(&mut self, rows: &Rows, document: &mut Document) -> Result<(), ExportError> {
+    pub(super) fn finish(&mut self, rows: &Rows, blocks: &mut Blocks<'_>) -> Result<(), ExportError> {
         for level in 0..self.densities.len() {
-            self.close(level, u64::MAX, rows, document)?;
-            self.write_densities(level, document)?;
+            self.close(level, u64::MAX, rows, blocks)?;
+            self.write_densities(level, blocks)?;
         }
         for level in 0..self.slices.len() {
-            self.write_slices(level, document)?;
+            self.write_slices(level, blocks)?;
         }
         Ok(())
     }
@@ -174,7 +161,7 @@ impl Levels {
         level: usize,
         before: u64,
         rows: &Rows,
-        document: &mut Document,
+        blocks: &mut Blocks<'_>,
     ) -> Result<(), ExportError> {
         let (head, tail) = self.densities.split_at_mut(level + 1);
         let Some(density) = head.last_mut() else { return Ok(()) };
@@ -202,24 +189,28 @@ impl Levels {
             false
         });
         if density.done.len() >= BLOCK {
-            self.write_densities(level, document)?;
+            self.write_densities(level, blocks)?;
         }
         Ok(())
     }
 
-    fn write_densities(&mut self, level: usize, document: &mut Document) -> Result<(), ExportError> {
+    fn write_densities(&mut self, level: usize, blocks: &mut Blocks<'_>) -> Result<(), ExportError> {
         let Some(density) = self.densities.get_mut(level) else { return Ok(()) };
         let mut done = std::mem::take(&mut density.done);
-        done.sort_unstable();
         let width = density.width;
+        if done.len() > BLOCK * 4 {
+            // Otherwise the block is sorted where it is packed.
+            done.sort_unstable();
+        }
         for part in done.chunks(BLOCK * 4) {
             let first = part.iter().map(|(_, bucket, ..)| *bucket).min().unwrap_or(0);
             let last = part.iter().map(|(_, bucket, ..)| *bucket).max().unwrap_or(0);
-            let block = document.block(&pack_densities(part, first))?;
+            let count = part.len();
+            let block = blocks.add(Piece::Densities(part.to_vec(), first))?;
             self.density_blocks.push(Written {
                 level,
                 block,
-                count: part.len(),
+                count,
                 from: first.saturating_mul(width),
                 to: (last + 1).saturating_mul(width),
             });
@@ -227,16 +218,14 @@ impl Levels {
         Ok(())
     }
 
-    fn write_slices(&mut self, level: usize, document: &mut Document) -> Result<(), ExportError> {
+    fn write_slices(&mut self, level: usize, blocks: &mut Blocks<'_>) -> Result<(), ExportError> {
         let Some(slices) = self.slices.get_mut(level).filter(|slices| !slices.is_empty()) else {
             return Ok(());
         };
-        slices.sort_unstable_by_key(|slice| (slice.row, slice.start, slice.end));
         let from = slices.iter().map(|slice| slice.start).min().unwrap_or(0);
         let to = slices.iter().map(|slice| slice.end).max().unwrap_or(0);
-        let (bytes, count) = (pack_slices(slices, from), slices.len());
-        slices.clear();
-        let block = document.block(&bytes)?;
+        let (count, slices) = (slices.len(), std::mem::take(slices));
+        let block = blocks.add(Piece::Slices(slices, from))?;
         self.slice_blocks.push(Written { level, block, count, from, to });
         Ok(())
     }
@@ -297,10 +286,12 @@ fn pack_rows(rows: impl Iterator<Item = u32>) -> Vec<u8> {
     out
 }
 
-fn pack_slices(slices: &[Slice], from: u64) -> Vec<u8> {
+/// The columns of slices, whose times count from `from`.
+pub(super) fn pack_slices(mut slices: Vec<Slice>, from: u64) -> Vec<u8> {
+    slices.sort_unstable_by_key(|slice| (slice.row, slice.start, slice.end));
     let [mut starts, mut times, mut keys, mut args, mut firsts, mut lasts]: [Vec<u8>; 6] = Default::default();
     let (mut row, mut start, mut first) = (None, from, 0_u64);
-    for slice in slices {
+    for slice in &slices {
         if row != Some(slice.row) {
             (row, start) = (Some(slice.row), from);
         }
@@ -321,10 +312,12 @@ fn pack_slices(slices: &[Slice], from: u64) -> Vec<u8> {
     columns.into_bytes()
 }
 
-fn pack_densities(cells: &[(u32, u64, u32, u64, u64)], first: u64) -> Vec<u8> {
+/// The columns of densities, whose buckets count from `first`.
+pub(super) fn pack_densities(mut cells: Vec<Dense>, first: u64) -> Vec<u8> {
+    cells.sort_unstable();
     let [mut buckets, mut keys, mut times, mut counts]: [Vec<u8>; 4] = Default::default();
     let (mut row, mut bucket) = (None, first);
-    for (of, at, key, time, count) in cells {
+    for (of, at, key, time, count) in &cells {
         if row != Some(*of) {
             (row, bucket) = (Some(*of), first);
         }
@@ -345,15 +338,16 @@ fn pack_densities(cells: &[(u32, u64, u32, u64, u64)], first: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
     #[test]
     fn everything_is_in_a_level_and_in_all_densities_above() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("page");
-        let mut document = Document::begin(File::create(&path).unwrap(), path).unwrap();
+        let mut count = 0;
+        let mut give = |_| {
+            count += 1;
+            Ok(())
+        };
+        let mut blocks = Blocks::new(&mut give);
         let mut rows = Rows::default();
         for thread in 0..20 {
             rows.number(Row::Calls(thread));
@@ -369,12 +363,12 @@ mod tests {
             short += u64::from(time < 3200);
             let (row, start) = ((nth % 20) as u32, end.saturating_sub(time));
             let slice = Slice { row, start, end, key: 1, arg: -1, first: nth, last: nth + 1 };
-            levels.slice(slice, true, &mut document).unwrap();
+            levels.slice(slice, true, &mut blocks).unwrap();
             levels.event(row, end);
-            levels.advance(end, &rows, &mut document).unwrap();
+            levels.advance(end, &rows, &mut blocks).unwrap();
             most = most.max(levels.densities.iter().map(|density| density.open.len()).sum());
         }
-        levels.finish(&rows, &mut document).unwrap();
+        levels.finish(&rows, &mut blocks).unwrap();
         // What is held does not grow with the recording.
         assert!(most <= 20 * 3 * 3, "{most}");
         let count = |level| -> usize {
@@ -394,7 +388,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_density_are_bounded() {
-        let mut density = Density { width: 100, open: HashMap::new(), closed: 0, done: Vec::new() };
+        let mut density = Density { width: 100, open: FastMap::default(), closed: 0, done: Vec::new() };
         for key in 0..100 {
             density.add(0, 0, key, 1, 1);
         }

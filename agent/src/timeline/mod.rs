@@ -5,11 +5,10 @@
 //! | `document` | the page: its parts, its policy, blocks of data in it |
 //! | `page/` | what the browser runs and shows: HTML, CSS, JavaScript, put together as they are |
 //! | `columns` | numbers as bytes |
-//! | `rows` | the lines of the timeline, and names that are told by number |
 //! | `levels` | slices by how long they are, and densities of what is too short to be drawn |
 //! | `events` | the records with their fields, in blocks |
-//! | `tracks/` | what records say of CPUs, threads, system calls, interrupts, disks and functions |
-//! | `builder` | hands records on to all of these |
+//! | `blocks` | blocks on their way into the page: threads pack them |
+//! | `builder` | hands records on to all of these, and slices that `tracks` makes of them |
 //! | `index` | what the page reads first: what there is, and where |
 //!
 //! **Levels of detail.** A slice is a time in which something goes on in a row: a thread runs, a system call
@@ -29,19 +28,21 @@
 //! recordings with more events than [`Options::max_events`] the first ones have all details, and the rest
 //! what is longer than the shortest densities, and those; the page says so.
 
+mod blocks;
 mod builder;
 mod columns;
 mod document;
 mod events;
 mod index;
 mod levels;
-mod rows;
-mod tracks;
 
+use self::blocks::{Blocks, Done, Item, Written};
 use self::builder::Builder;
 use self::document::Document;
+use self::events::Packer;
 use crate::export::{ExportError, Format, Job, Recording, create_file};
 use crate::output::Directory;
+use crate::parallel::{self, HandOn};
 
 /// The name of the file in the directory that it is written in.
 const FILE: &str = "timeline.html";
@@ -84,9 +85,19 @@ impl Format for Timeline {
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
         let (file, path) = create_file(dir, FILE)?;
         let mut document = Document::begin(file, path)?;
-        let mut builder = Builder::new(recording, self.options);
-        recording.each_record(job, |record| builder.take(record, &mut document))?;
-        let index = builder.finish(&mut document, job)?;
-        document.end(&index)
+        let plans = builder::plans(recording);
+        let mut builder = Builder::new(recording, &plans, self.options);
+        let symbols = builder.symbols();
+        let packer = Packer { plans: &plans, events: recording.events(), symbols: &*symbols };
+        let mut written = Written::default();
+        let worker = || |item: Item, hand_on: &mut HandOn<'_, Done>| item.pack(&packer, hand_on);
+        let take = |done| written.write(done, &mut document);
+        parallel::in_order(job.thread_count(), &worker, take, |items| {
+            let mut give = |item| Ok(items.give(item)?);
+            let mut blocks = Blocks::new(&mut give);
+            recording.each_record(job, |record| builder.take(record, &mut blocks))?;
+            builder.finish(&mut blocks)
+        })?;
+        document.end(&builder.index(written, job)?)
     }
 }

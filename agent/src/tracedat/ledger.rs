@@ -27,6 +27,10 @@ pub struct Ledger {
     /// [`VERSION`], or an older one.
     #[serde(default)]
     pub version: u32,
+    /// What the file was imported from, if another tracer recorded it: then only the clock, and losses as far
+    /// as that tracer tells them, are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<String>,
     /// The recording's clock.
     #[serde(default)]
     pub clock: Option<String>,

@@ -6,6 +6,7 @@
 
 #![no_main]
 
+mod ctf;
 #[cfg(feature = "spool")]
 mod piped;
 mod seeds;

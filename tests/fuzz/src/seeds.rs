@@ -51,6 +51,71 @@ const PRINT_FMTS: &[&str] = &[
     "\"%c %lld %5.3s\", (char)REC->a, (long long)REC->b, REC->comm",
 ];
 
+const TRACE_TEXT: &[u8] = b"# entries-in-buffer/entries-written: 4/9   #P:2
+          <idle>-0       [001] dNh2.  12.304873: sched_switch: prev_comm=swapper prev_pid=0 prev_state=R ==> next_comm=a b next_pid=7
+CPU:1 [LOST 12 EVENTS]
+             a b-7       (-------) [001] D.Zf3  12.304990: sched_stat_runtime: comm=a b pid=7 runtime=5 [ns] cpu=003
+             a b-7       [001] .....  12.305100: <stack trace>
+ => one+0x1/0x2
+             a b-7       [001] .....  12.305200: sys_write(fd: 1, buf: 7f, count: 5)
+";
+
+const REPORT_TEXT: &[u8] = b"cpus=2
+net:             w.sh-231   [000]    21.829259: sys_exit:             NR 1 = 1
+                 w.sh-231   [000]    21.829374: kmalloc:              call_site=a+0x46 ptr=0xff41 bytes_req=416
+CPU:0 [EVENTS DROPPED]
+                 w.sh-231   [000]    21.829980: kmalloc:              call_site=b+0x2d ptr=0xff42 bytes_req=16
+";
+
+const SCRIPT_TEXT: &[u8] = b"perf 18440 [000]  35.441342026:   raw_syscalls:sys_exit: NR 16 = 0
+my prog 7/8 [001]  35.441351460:   sched:sched_wakeup: comm=x pid=5 target_cpu=001
+true    -1 [001]  35.441352:     sched:sched_wakeup: comm=y pid=6 target_cpu=000
+";
+
+/// A stream of `perf record`: an event, its format, the name of a task, two samples, of which one has a call
+/// chain, and a loss.
+fn perf_stream(endian: Endian) -> Vec<u8> {
+    let u32s = |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|value| endian.u32(*value)).collect() };
+    let u64s = |values: &[u64]| -> Vec<u8> { values.iter().flat_map(|value| endian.u64(*value)).collect() };
+    let record = |kind: u32, body: &[u8]| {
+        [&endian.u32(kind)[..], &endian.u16(0), &endian.u16(body.len() as u16 + 8), body].concat()
+    };
+    // TID, TIME, CALLCHAIN, CPU, RAW, IDENTIFIER.
+    let sample_type = 2 | 4 | 32 | 128 | 1024 | 65536;
+    let sample_id_all = if endian == Endian::Little { 1 << 18 } else { 1 << 45 };
+    let mut attr = [u32s(&[2, 64]), u64s(&[9, 1, sample_type, 0, sample_id_all, 0, 0])].concat();
+    attr.truncate(64);
+    let long = |text: &str| [&endian.u64(text.len() as u64)[..], text.as_bytes()].concat();
+    let formats = [
+        b"\x17\x08\x44tracing0.6\0".to_vec(),
+        vec![endian.header_byte(), 8],
+        u32s(&[4096]),
+        [b"header_page\0".to_vec(), long(""), b"header_event\0".to_vec(), long("")].concat(),
+        [u32s(&[0, 1]), b"s\0".to_vec(), u32s(&[1]), long(FORMAT)].concat(),
+        [u32s(&[0, 0]), long("")].concat(),
+    ]
+    .concat();
+    let kernel = (-128_i64).cast_unsigned();
+    let sample = |time: u64, chain: &[u64]| {
+        let raw = [&endian.u16(9)[..], &[0, 0], &u32s(&[7, 3 << 16 | 12]), b"ab\0\0\0\0\0\0"].concat();
+        let head = [u64s(&[5]), u32s(&[7, 7]), u64s(&[time]), u32s(&[1, 0]), u64s(&[chain.len() as u64])];
+        record(9, &[head.concat(), u64s(chain), u32s(&[raw.len() as u32]), raw].concat())
+    };
+    let end = [u32s(&[7, 7]), u64s(&[15]), u32s(&[1, 0]), u64s(&[5])].concat();
+    let magic = u64::from_le_bytes(*b"PERFILE2");
+    [
+        u64s(&[magic, 16]),
+        record(64, &[attr, u64s(&[5])].concat()),
+        record(66, &u32s(&[formats.len() as u32, 0])),
+        formats,
+        record(3, &[u32s(&[7, 7]), b"worker\0\0".to_vec(), end.clone()].concat()),
+        sample(20, &[kernel, 0xffff_ffff_8100_0000]),
+        record(2, &[u64s(&[5, 3]), end].concat()),
+        sample(15, &[]),
+    ]
+    .concat()
+}
+
 /// Writes it.
 pub(crate) fn write(root: &Path) -> Result {
     for endian in [Endian::Little, Endian::Big] {
@@ -80,8 +145,16 @@ pub(crate) fn write(root: &Path) -> Result {
         put(root, "options", &option.id().0.to_string(), &bytes)?;
     }
     put(root, "sections", "all", &sections()?)?;
+    for (name, trace) in crate::ctf::seeds() {
+        put(root, "ctf", name, &trace)?;
+    }
     put(root, "ledger", "ledger.json", LEDGER.as_bytes())?;
     put(root, "ledger", "state.json", br#"{"version":1,"threads":[{"tid":4,"comm":"x"}],"modules":[]}"#)?;
+    put(root, "text", "tracefs", TRACE_TEXT)?;
+    put(root, "text", "report", REPORT_TEXT)?;
+    put(root, "text", "script", SCRIPT_TEXT)?;
+    put(root, "perf", "stream", &perf_stream(Endian::Little))?;
+    put(root, "perf", "big-stream", &perf_stream(Endian::Big))?;
     #[cfg(feature = "spool")]
     {
         spool(root)?;

@@ -28,6 +28,9 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("print", print),
     ("filter", filter),
     ("ledger", ledger),
+    ("ctf", crate::ctf::target),
+    ("perf", perf),
+    ("text", text),
     #[cfg(feature = "spool")]
     ("spool", spool),
     #[cfg(feature = "spool")]
@@ -45,10 +48,10 @@ pub(crate) const ALL: &[(&str, Target)] = &[
 ];
 
 /// Between the parts of an input that has several.
-const SEPARATOR: &[u8] = b"\n%%\n";
+pub(crate) const SEPARATOR: &[u8] = b"\n%%\n";
 
 /// The parts of an input; those that are missing are empty.
-fn parts<const N: usize>(data: &[u8]) -> [&[u8]; N] {
+pub(crate) fn parts<const N: usize>(data: &[u8]) -> [&[u8]; N] {
     let mut rest = data;
     std::array::from_fn(|place| {
         let at = rest.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
@@ -401,4 +404,40 @@ fn live(data: &[u8]) {
 fn relayed(data: &[u8]) {
     let kept = tracer_agent::service::fuzz_relayed(data);
     assert!(kept <= data.len() + (1 << 14), "{kept} bytes of answers are kept");
+}
+
+/// Imports a recording of perf.
+fn perf(data: &[u8]) {
+    use tracer_agent::import::perf::PerfData;
+    if let Ok(mut source) = PerfData::open(Box::new(data.to_vec())) {
+        imported(&mut source);
+    }
+    if let Ok(mut source) = PerfData::stream(&[], Box::new(Cursor::new(data.to_vec()))) {
+        imported(&mut source);
+    }
+}
+
+/// Imports the text of a trace.
+fn text(data: &[u8]) {
+    imported(&mut tracer_agent::import::text::TextTrace::open(Box::new(data.to_vec())));
+}
+
+/// What a source gives is a clean file with as many events as are told, or there is an error with a text.
+fn imported(source: &mut dyn tracer_agent::import::Source) {
+    use tracer_agent::import::{Options, import_to};
+    use tracer_agent::output::Directory;
+
+    static DIR: OnceLock<Directory> = OnceLock::new();
+    let dir =
+        DIR.get_or_init(|| Directory::open(&std::env::temp_dir()).expect("a directory for temporary files"));
+    let options = Options { keep_going: true, date: true };
+    match import_to(source, Cursor::new(Vec::new()), dir, options, &mut |_| true) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok((out, imported)) => {
+            let file = out.into_inner();
+            let reader = Reader::open(file.as_slice()).expect("what was written is a file");
+            let counts = (0..reader.buffers().len()).map(|buffer| reader.count(buffer).events());
+            assert_eq!(counts.sum::<u64>(), imported.events);
+        }
+    }
 }

@@ -13,6 +13,7 @@ use compare::*;
 use made_up::{blob, blob_format, make};
 
 use integration_tests::analyses::{rows, tables};
+use integration_tests::babeltrace;
 use integration_tests::ctf::{self, Event, Value};
 use integration_tests::harness::{Ended, Tmpfs, agent, program, run};
 use integration_tests::trace_cmd::stored;
@@ -33,14 +34,8 @@ fn export(file: &Path, format: &str, to: &Path) -> Ended {
 /// Other warnings fail.
 fn babeltrace(trace: &Path) -> (Vec<String>, u64) {
     let args = ["--clock-cycles", "--no-delta", "--fields=loglevel"];
-    let ended = run(program("/".as_ref(), "babeltrace2", args).arg(trace)).expect(0);
-    let mut lost = 0;
-    for warning in ended.err.lines() {
-        let count =
-            warning.strip_prefix("WARNING: Tracer discarded ").and_then(|rest| rest.split(' ').next());
-        lost += count.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{warning}"));
-    }
-    let mut lines: Vec<String> = ended.out.lines().map(str::to_owned).collect();
+    let (text, lost) = babeltrace::printed(trace, &args);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort_unstable();
     (lines, lost)
 }

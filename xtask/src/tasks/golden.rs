@@ -25,13 +25,16 @@ const LISTING: &str = "cat /proc/sys/kernel/osrelease && tracer-agent doctor --p
 fn run(args: &[String]) -> Result {
     no_arguments(args)?;
     setup(Purpose::Test)?;
-    let agent = test::static_programs()?.join("tracer-agent");
-    let mut agent =
-        process::as_root(agent).ok_or("loading programs needs root, and there is no sudo to become it")?;
+    let programs = test::static_programs()?;
+    let mut agent = process::as_root(programs.join("tracer-agent"))
+        .ok_or("loading programs needs root, and there is no sudo to become it")?;
     let here = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut listings = vec![here + &process::output(agent.args(["doctor", "--programs"]))?];
     for guest in GUESTS {
-        listings.push(process::output(vm::vm().args(["run", guest, "--", LISTING]))?);
+        // With the same programs, instead of building those of a release.
+        let mut vm = vm::vm();
+        vm.env(test::ENV_STATICS, &programs).args(["run", guest, "--", LISTING]);
+        listings.push(process::output(&mut vm)?);
     }
     let mut rows: Vec<String> = listings.iter().flat_map(|listing| golden(listing)).collect();
     rows.sort();

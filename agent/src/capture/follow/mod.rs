@@ -51,7 +51,7 @@ use crate::{
 };
 
 /// The longest manifest that is read: many times that of a kernel's formats.
-pub(super) const MANIFEST_MAX: u64 = 64 << 20;
+const MANIFEST_MAX: u64 = 64 << 20;
 /// Most of the journal of names that is read at once.
 const NAMES_STEP: usize = 1 << 20;
 /// Linux has no thread ids above (`PID_MAX_LIMIT` of include/linux/threads.h).
@@ -532,12 +532,13 @@ impl Follower {
         let manifest = read_manifest(file, &self.files.join("manifest"))?;
         let is_new = manifest.systems != self.manifest.systems;
         self.manifest.systems = manifest.systems;
+        self.manifest.only = manifest.only;
         self.manifest.realtime_offset = manifest.realtime_offset;
         self.manifest.realtime_uncertainty = manifest.realtime_uncertainty;
         Ok(is_new)
     }
 
-    /// What is known of the archive that is followed.
+    /// What describes the recording, as far as it was read.
     pub(super) fn manifest(&self) -> &Manifest {
         &self.manifest
     }

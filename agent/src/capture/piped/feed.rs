@@ -15,10 +15,9 @@ use super::frame::{FrameWriter, Subject, Totals};
 use crate::{
     capture::{
         StreamId, counts,
-        follow::{FollowError, Follower, MANIFEST_MAX, NewSymbols, Progress},
+        follow::{FollowError, Follower, NewSymbols, Progress},
         pauses,
     },
-    output::Directory,
     report::TraceFile,
     tracedat::reader::{Corrections, LiveRecords as _},
 };
@@ -43,9 +42,6 @@ pub enum FeedError {
     /// The finished file cannot be read.
     #[error("cannot read the finished file: {0}")]
     Finished(#[source] io::Error),
-    /// What describes the events cannot be read.
-    #[error("what describes the events cannot be read, or has more than 64 MB")]
-    Manifest,
     /// The recording did not become a file.
     #[error("the recording has not come to its end, and what was sent of it is not complete")]
     Unfinished,
@@ -96,8 +92,9 @@ impl<W: Write> Feed<W> {
         head.reader_mut().set_corrections(Corrections::NONE);
         follower.keep_chunks();
         let mut out = FrameWriter::begin(out)?;
-        let manifest = read_small(follower.files(), "manifest", MANIFEST_MAX).ok_or(FeedError::Manifest)?;
-        out.text(Subject::Manifest, &manifest)?;
+        // The spool of a short recording may be gone by now, with what was read of it when it was opened.
+        follower.read_again()?;
+        out.text(Subject::Manifest, &follower.manifest().encoded()?)?;
         out.flush()?;
         let kernel = (None, follower.print_symbols().clone());
         let (fed, sent, reached) = (Fed::default(), BTreeMap::new(), 0);
@@ -269,11 +266,7 @@ impl<W: Write> Feed<W> {
     }
 }
 
-/// A small file of the spool, if it is there and has no more than so many bytes.
-fn read_small(files: &Directory, name: &str, most: u64) -> Option<Vec<u8>> {
-    read_at_most(files.open_file(name).ok()?, most)
-}
-
+/// A file's bytes, if it has no more than so many.
 fn read_at_most(file: File, most: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes).ok()?;

@@ -70,7 +70,7 @@ fn chunk(compression: Compression, times: &[u64]) -> Vec<u8> {
 /// Frames of a recording, as far as its finished file.
 fn begun(compression: Compression, chunks: &[(u32, &[u64])]) -> FrameWriter<Vec<u8>> {
     let mut frames = FrameWriter::begin(Vec::new()).unwrap();
-    frames.text(Subject::Manifest, &manifest(compression).encoded()).unwrap();
+    frames.text(Subject::Manifest, &manifest(compression).encoded().unwrap()).unwrap();
     frames.names([(7, &b"worker"[..])].into_iter()).unwrap();
     for (cpu, times) in chunks {
         frames.data(stream(*cpu), times[0], &chunk(compression, times)).unwrap();

@@ -269,6 +269,12 @@ impl Parts {
 
     /// Fills a spool as the recorder has filled its own.
     fn fill(&mut self, spool: &Directory) -> io::Result<()> {
+        if self.file.is_none()
+            && let Some(counts) = self.texts.get_mut(&Subject::Counts)
+        {
+            // They come before the data: the last of these may be what was cut off.
+            counts::reopen(counts);
+        }
         let names = [
             (Subject::Manifest, "manifest"),
             (Subject::Counts, counts::NAME),

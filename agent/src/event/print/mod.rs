@@ -23,6 +23,7 @@
 //! | `eval` | values, and the text of a record |
 //! | `number`, `pointer`, `nvme` | how values are written |
 //! | `raw` | fields one by one |
+//! | `unprint` | back from a text to the values that it was printed from |
 //! | `binary` | `trace_printk`: a format string that is not the event's |
 
 mod binary;
@@ -45,11 +46,13 @@ mod statement;
 #[cfg(test)]
 mod tests;
 mod token;
+mod unprint;
 
 pub use error::{PrintFmtError, PrintFmtErrorKind};
 pub use fields::{AddressKind, NamedField};
 pub use raw::RawFields;
 pub use resolve::resolve_names;
+pub use unprint::{Unprinted, Unprinter};
 
 use super::format::{Field, Format};
 use super::output::{Limited, Output};

@@ -5,8 +5,8 @@ use super::metadata::quoted;
 use super::schema::{Channel, Choice, Event, Field, Rule, Source};
 use super::types::{Integer, Type};
 use crate::event::{Array, Format, Location, Machine, Printer, RecordReader};
-use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::{Host, InitialState};
+use crate::tracedat::{FileOption, Uname};
 
 /// The context of a channel, which is what all events have: names in the records, names in the trace and
 /// types. The event header has the event's number.
@@ -110,6 +110,7 @@ pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Ve
         env.push((name, number.to_string()));
     }
     env.push(("recorded_by", quoted(&recorder(recording))));
+    env.extend(machine(recording, state));
     env
 }
 
@@ -118,11 +119,7 @@ pub(super) fn machine_env(
     recording: &Recording<'_>,
     state: Option<&InitialState>,
 ) -> Vec<(&'static str, String)> {
-    let uname = recording.file().facts().find_map(|fact| match fact {
-        FileOption::Uname(text) => Some(text.clone()),
-        _ => None,
-    });
-    let host = state.map_or_else(|| host_of(&uname.unwrap_or_default()), |state| state.host.clone());
+    let host = host(recording, state);
     vec![
         ("hostname", quoted(&host.hostname)),
         ("domain", quoted("kernel")),
@@ -132,11 +129,23 @@ pub(super) fn machine_env(
     ]
 }
 
-/// Option UNAME has `sysname nodename release machine`.
-fn host_of(uname: &str) -> Host {
-    let mut words = uname.split_ascii_whitespace().map(str::to_owned);
-    let mut word = || words.next().unwrap_or_default();
-    Host { sysname: word(), hostname: word(), release: word(), machine: word(), ..Host::default() }
+/// The architecture, for which LTTng has no name, so that what is imported again knows the table of its
+/// system calls.
+pub(super) fn machine(
+    recording: &Recording<'_>,
+    state: Option<&InitialState>,
+) -> Option<(&'static str, String)> {
+    let machine = host(recording, state).machine;
+    (!machine.is_empty()).then(|| ("machine", quoted(&machine)))
+}
+
+fn host(recording: &Recording<'_>, state: Option<&InitialState>) -> Host {
+    if let Some(state) = state {
+        return state.host.clone();
+    }
+    let Uname { system, node, release, version, machine } =
+        Uname::of(recording.file().facts()).unwrap_or_default();
+    Host { sysname: system, hostname: node, release, version, machine, ..Host::default() }
 }
 
 /// The program that recorded.

@@ -36,7 +36,7 @@ mod schema;
 mod shape;
 mod stream;
 pub mod summary;
-pub(in crate::export) mod traces;
+pub(crate) mod traces;
 mod types;
 mod writer;
 
@@ -64,6 +64,7 @@ use stream::{EventHeader, StreamOptions, StreamWriter};
 pub use writer::{Chunk, Taken, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
+pub(crate) use lttng::{call_number, kernel_names};
 
 /// What LTTng calls the directory of the kernel's part of a trace.
 pub const KERNEL: &str = "kernel";

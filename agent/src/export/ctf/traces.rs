@@ -24,23 +24,23 @@ const TRACES_MAX: usize = 1 << 16;
 
 /// The directory of a trace.
 #[derive(Clone, Debug)]
-pub(in crate::export) struct Found {
+pub(crate) struct Found {
     /// Its path in the directory where it was looked for; empty for that itself.
-    pub(in crate::export) path: String,
-    pub(in crate::export) dir: Directory,
+    pub(crate) path: String,
+    pub(crate) dir: Directory,
 }
 
 /// The traces of a directory.
 #[derive(Debug, Default)]
-pub(in crate::export) struct Traces {
+pub(crate) struct Traces {
     /// In the order of their paths, of which those of archives come first.
-    pub(in crate::export) found: Vec<Found>,
+    pub(crate) found: Vec<Found>,
     /// How many more there are.
-    pub(in crate::export) left_out: u64,
+    pub(crate) left_out: u64,
 }
 
 /// Finds them.
-pub(in crate::export) fn find(dir: &Directory) -> io::Result<Traces> {
+pub(crate) fn find(dir: &Directory) -> io::Result<Traces> {
     let mut traces = Traces::default();
     walk(dir, &mut |found| {
         if traces.found.len() < TRACES_MAX {
@@ -54,7 +54,7 @@ pub(in crate::export) fn find(dir: &Directory) -> io::Result<Traces> {
 }
 
 /// Whether a directory has traces.
-pub(in crate::export) fn has_some(dir: &Directory) -> bool {
+pub(crate) fn has_some(dir: &Directory) -> bool {
     let mut has_some = false;
     // What cannot be read has none.
     let _ = walk(dir, &mut |_| {
@@ -65,7 +65,7 @@ pub(in crate::export) fn has_some(dir: &Directory) -> bool {
 }
 
 /// Whether a directory is a trace.
-pub(in crate::export) fn is_trace(dir: &Directory) -> bool {
+pub(crate) fn is_trace(dir: &Directory) -> bool {
     let there = dir.look(METADATA.as_ref()).ok().flatten();
     there.is_some_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::RegularFile)
 }
@@ -96,7 +96,7 @@ fn walk(dir: &Directory, take: &mut dyn FnMut(Found) -> bool) -> io::Result<bool
 
 /// Whether a directory of a session has the name of an open chunk (`20260302T101500+0000-1`) or of a snapshot
 /// (`snapshot-1-20260302-101500-0`).
-fn is_part(name: &str) -> bool {
+pub(crate) fn is_part(name: &str) -> bool {
     let digits = |text: &str, count| text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some((stamp, number)) = name.rsplit_once('-') else { return false };
     if number.is_empty() || !digits(number, number.len()) {

@@ -25,12 +25,13 @@ use self::block::Tracefile;
 use self::layout::{Layout, Start};
 use self::marker::{Markers, StateMarker};
 use super::error::ExportError;
-use super::job::{Job, NotCarried};
+use super::job::Job;
 use super::payload::Payload;
 use super::recording::{CpuStream, Recording};
 use super::staging::create_file;
 use super::state::{Change, StreamTellers, Tellers};
 use super::{Format, full_name};
+use crate::not_carried::NotCarried;
 use crate::output::Directory;
 use crate::tracedat::{Endian, FileOption};
 

@@ -1,105 +1,251 @@
-//! Formats `csv` and `jsonl`: a table of each event, for DuckDB, pandas, Spark and whatever reads such files.
+//! Tables: one for each event and some beside them, for DuckDB, pandas, Spark and whatever reads such files.
 //!
 //! | file | rows |
 //! |---|---|
 //! | `SYSTEM.EVENT.csv` | the records of an event, by time (`columns.rs`) |
 //! | `events.csv` | the tables: event, file, how many rows |
 //! | `losses.csv` | what each CPU of each buffer recorded and lost |
-//! | `gaps.csv` | where events are missing: the record that comes after each gap |
+//! | `gaps.csv` | where events are missing: the record that comes after each gap (`gaps.rs`) |
 //! | `threads.csv` | threads at the start, in recordings of this recorder; of others, names by thread |
-//! | `host.csv` | one row: the machine, the clock, the time that is covered |
+//! | `hosts.csv` | one row: the machine, the clock, the time that is covered |
+//! | `sessions.csv` | one row: the recording (`about.rs`) |
 //! | `tables.sql` | views of all of them for DuckDB, with the exact types |
 //!
-//! CSV is that of RFC 4180 with a header; a value that is unknown is empty, and a text is in quotation marks
-//! always, so that an empty one is something else. JSON lines have `null`.
+//! A row is a sequence of values with types (`value.rs`), which an encoding takes (`encoding.rs`): text, as
+//! CSV of RFC 4180 or JSON lines (`text.rs`); and with the feature `tables` columns, in Parquet or Arrow's
+//! IPC format (`columnar`), or one file of SQLite (`sqlite.rs`). `write.rs` fills the tables, `out.rs` has
+//! what comes of all of them in memory until it is worth writing, and threads that make rows of it and write
+//! these to where they go: a directory or a stream (`destination.rs`), or a data set of many recordings
+//! (`dataset.rs`).
 
+mod about;
+#[cfg(feature = "tables")]
+mod columnar;
 mod columns;
+#[cfg(feature = "tables")]
+mod dataset;
+mod destination;
+mod encoding;
+mod gaps;
 mod out;
 mod sheets;
 mod sql;
+#[cfg(feature = "tables")]
+mod sqlite;
+mod text;
+mod value;
+mod write;
 
-use std::collections::HashMap;
+use std::fmt;
+use std::io::Write;
+#[cfg(feature = "tables")]
+use std::path::Path;
 
-use self::columns::Columns;
-use self::out::{Encoding, Sheet, Sheets};
-use super::{ExportError, Format, Job, NotCarried, Recording, full_name};
-use crate::event::SymbolTable;
+#[cfg(feature = "tables")]
+pub use self::dataset::dataset_files;
+#[cfg(feature = "tables")]
+use self::{
+    about::About,
+    columnar::{Arrow, Parquet},
+    dataset::Dataset,
+    sqlite::{OneFile, Sqlite},
+};
+use self::{
+    destination::{Files, Stream},
+    encoding::Destination,
+    sql::Reader,
+    text::Text,
+    write::Export,
+};
+#[cfg(feature = "tables")]
+use super::Exported;
+use super::{ExportError, Format, Job, Recording, TraceFile, recognise};
 use crate::output::Directory;
 
-/// The formats.
+/// Nanoseconds of a day.
+const DAY: i64 = 86_400_000_000_000;
+
+/// How tables are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tables {
+pub enum TableFormat {
     /// Comma-separated values.
     Csv,
     /// A JSON object a line.
     JsonLines,
+    /// Apache Parquet.
+    #[cfg(feature = "tables")]
+    Parquet,
+    /// Arrow's IPC format: files, or a stream of one table.
+    #[cfg(feature = "tables")]
+    Arrow,
+    /// All tables in one file of SQLite.
+    #[cfg(feature = "tables")]
+    Sqlite,
+}
+
+impl TableFormat {
+    /// Whether it is text.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Csv | Self::JsonLines)
+    }
+
+    /// Whether one table of it can be written to a stream.
+    pub fn has_streams(self) -> bool {
+        match self {
+            Self::Csv | Self::JsonLines => true,
+            #[cfg(feature = "tables")]
+            Self::Arrow => true,
+            #[cfg(feature = "tables")]
+            Self::Parquet | Self::Sqlite => false,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::JsonLines => "jsonl",
+            #[cfg(feature = "tables")]
+            Self::Parquet => "parquet",
+            #[cfg(feature = "tables")]
+            Self::Arrow => "arrow",
+            #[cfg(feature = "tables")]
+            Self::Sqlite => "sqlite",
+        }
+    }
+}
+
+impl fmt::Display for TableFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The formats of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// How they are written.
+    pub format: TableFormat,
+    /// Which of them: `SYSTEM:EVENT`, `EVENT`, or the name of one that is beside those of events. All if
+    /// there are none.
+    pub only: Vec<String>,
+    /// What the table of sessions has for the name of the file.
+    pub file_name: Option<String>,
 }
 
 impl Tables {
-    fn encoding(self) -> Encoding {
-        match self {
-            Self::Csv => Encoding::Csv,
-            Self::JsonLines => Encoding::JsonLines,
+    /// All tables of a recording, whose file has no name.
+    pub fn new(format: TableFormat) -> Self {
+        Self { format, only: Vec::new(), file_name: None }
+    }
+
+    fn of<'e, 'r>(
+        &self,
+        recording: &'e Recording<'r>,
+        job: &'e Job<'e>,
+    ) -> Result<Export<'e, 'r>, ExportError> {
+        Export::of(recording, &self.only, self.file_name.as_deref(), job)
+    }
+
+    /// Writes the one table that is chosen to `out`: of Arrow the format for streams. Gives how many records
+    /// were looked at. Whoever reads may stop: that is no error.
+    ///
+    /// # Errors
+    /// There is not one table, or what [`export`](super::export) fails for.
+    pub fn write_to(
+        &self,
+        file: &TraceFile,
+        out: &mut (dyn Write + Send),
+        job: &Job<'_>,
+    ) -> Result<u64, ExportError> {
+        let recording = Recording::survey(file, job)?;
+        let export = self.of(&recording, job)?;
+        if export.named() != 1 || !self.format.has_streams() {
+            let why = "a stream takes one table: name it as SYSTEM:EVENT, in the format csv, jsonl or arrow";
+            return Err(ExportError::Unsupported(why.to_owned()));
         }
+        let out = Stream::new(out);
+        match self.write_files(&export, &out) {
+            Err(_) if out.is_closed() => {}
+            Err(error) => return Err(error),
+            Ok(_) => match out.flush() {
+                Err(_) if out.is_closed() => {}
+                flushed => flushed?,
+            },
+        }
+        Ok(job.progress().events)
+    }
+
+    /// Adds the tables to a data set, which many recordings are in: files of Parquet in directories by event,
+    /// day and host. Those of the same recording are replaced. The data set is created if there is none.
+    ///
+    /// # Errors
+    /// There is something else, the same recording is being added, the format is not Parquet, or what
+    /// [`export`](super::export) fails for. What was there of the recording is complete then, or has no row
+    /// in `sessions`.
+    #[cfg(feature = "tables")]
+    pub fn add_to(&self, file: &TraceFile, root: &Path, job: &Job<'_>) -> Result<Exported, ExportError> {
+        if self.format != TableFormat::Parquet {
+            let why = format!("data sets are made of files of Parquet, not of {}", self.format);
+            return Err(ExportError::Unsupported(why));
+        }
+        // Before the work, so that a refusal comes early.
+        let root = dataset::open_root(root)?;
+        let path = root.path().to_owned();
+        let recording = Recording::survey(file, job)?;
+        let export = self.of(&recording, job)?;
+        let About { id, hostname, .. } = &export.about;
+        let begin = recording.span().and_then(|(first, _)| day_of(columns::wall(first, &recording)));
+        let dataset = Dataset::begin(root, id, hostname.as_deref(), begin)?;
+        self.write_files(&export, &dataset)?;
+        let bytes = dataset.commit()?;
+        Ok(Exported { path, bytes, events: job.progress().events, not_carried: job.take_not_carried() })
+    }
+
+    /// Writes the files. Gives the text of their views.
+    fn write_files(&self, export: &Export<'_, '_>, out: &dyn Destination) -> Result<String, ExportError> {
+        let (tables, reader) = match self.format {
+            TableFormat::Csv => (export.encode(&Text::Csv, out)?, Reader::Csv),
+            TableFormat::JsonLines => (export.encode(&Text::JsonLines, out)?, Reader::Json),
+            #[cfg(feature = "tables")]
+            TableFormat::Parquet => (export.encode(&Parquet::new(&export.about), out)?, Reader::Parquet),
+            #[cfg(feature = "tables")]
+            TableFormat::Arrow => {
+                (export.encode(&Arrow::new(&export.about, out.is_stream()), out)?, Reader::Arrow)
+            }
+            #[cfg(feature = "tables")]
+            TableFormat::Sqlite => {
+                let why = "SQLite has all tables in one file, which it writes itself";
+                return Err(ExportError::Unsupported(why.to_owned()));
+            }
+        };
+        Ok(sql::views(tables.iter(), reader))
     }
 }
 
 impl Format for Tables {
     fn name(&self) -> &'static str {
-        self.encoding().ending()
+        self.format.name()
+    }
+
+    #[cfg(feature = "tables")]
+    fn file(&self) -> Option<&'static str> {
+        (self.format == TableFormat::Sqlite).then_some(sqlite::FILE)
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
-        let mut sheets = Sheets::new(dir, self.encoding());
-        let gaps = sheets.add("gaps", sheets::GAPS)?;
-        let events = write_events(recording, &mut sheets, gaps, job)?;
-        sheets::write_events(recording, &events, &mut sheets)?;
-        sheets::write_losses(recording, &mut sheets)?;
-        sheets::write_threads(recording, &mut sheets, job)?;
-        sheets::write_host(recording, &mut sheets)?;
-        sheets.finish()?;
-        sql::write(&sheets)
-    }
-}
-
-/// An event's table.
-struct EventTable<'a> {
-    columns: Columns<'a>,
-    sheet: Sheet,
-    rows: u64,
-}
-
-/// Writes the records by time. Gives the tables of the events, by their numbers.
-fn write_events<'a>(
-    recording: &'a Recording<'_>,
-    sheets: &mut Sheets<'_>,
-    gaps: Sheet,
-    job: &Job<'_>,
-) -> Result<HashMap<u16, EventTable<'a>>, ExportError> {
-    let symbols = SymbolTable::parse(recording.file().kallsyms().unwrap_or_default());
-    let mut tables = HashMap::new();
-    for printer in recording.events().iter() {
-        let columns = Columns::of(printer, recording);
-        let sheet = sheets.add(&full_name(printer).replace(':', "."), columns.names_and_types())?;
-        tables.insert(printer.format().id, EventTable { columns, sheet, rows: 0 });
-    }
-    let mut not_carried = NotCarried::default();
-    let (mut replaced, mut broken) = (0, 0);
-    recording.each_record(job, |record| {
-        if record.missed.is_some() {
-            sheets::write_gap(record, recording, sheets, gaps)?;
+        let export = self.of(recording, job)?;
+        #[cfg(feature = "tables")]
+        if self.format == TableFormat::Sqlite {
+            let sqlite = Sqlite { path: dir.path_by_descriptor(sqlite::FILE) };
+            return export.encode(&sqlite, &OneFile).map(drop);
         }
-        // Others were found by the survey.
-        let Some(table) = record.event_id().and_then(|id| tables.get_mut(&id)) else { return Ok(()) };
-        let mut row = sheets.row(table.sheet);
-        table.columns.write(record, recording, &symbols, &mut row);
-        let ended = row.end()?;
-        (replaced, broken) = (replaced + ended.replaced, broken + ended.unknown_fields);
-        table.rows += 1;
-        Ok(())
-    })?;
-    not_carried.add("texts that are not UTF-8, whose wrong bytes are replaced", replaced);
-    not_carried.add("values of fields that are not in their records", broken);
-    job.merge_not_carried(not_carried);
-    Ok(tables)
+        let views = self.write_files(&export, &Files(dir))?;
+        let name = recognise::TABLES;
+        dir.write(name, views.as_bytes()).map_err(ExportError::io("write", dir.join(name)))
+    }
+}
+
+/// The UTC day of a time since 1970, in days since then; none of a time before.
+fn day_of(wall: Option<i64>) -> Option<i64> {
+    wall.filter(|wall| *wall >= 0).map(|wall| wall / DAY)
 }

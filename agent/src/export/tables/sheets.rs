@@ -5,193 +5,218 @@ use std::collections::HashMap;
 
 use super::super::recording::lost_by_cpu;
 use super::super::{ExportError, Job, Recording, full_name, snapshot::Snapshot};
-use super::EventTable;
-use super::columns::wall;
-use super::out::{Column, Sheet, Sheets, Type};
-use crate::tracedat::Uname;
+use super::about::About;
+use super::columns::{TIME, put_times};
+use super::encoding::{Encoding, Kind};
+use super::out::Sheets;
+use super::value::{Cell, Column, Element, Type};
+use super::write::EventTable;
 use crate::tracedat::ledger::Ledger;
-use crate::tracedat::reader::Record;
 
 const fn column(name: &'static str, ty: Type) -> Column {
     (Cow::Borrowed(name), ty)
 }
 
-/// Where events are missing. `missed` is unknown where the recorder did not count.
-pub(super) const GAPS: [Column; 5] = [
-    column("common_timestamp", Type::Unsigned),
-    column("common_wall_ns", Type::Signed),
-    column("common_buffer", Type::Text),
-    column("common_cpu", Type::Unsigned),
-    column("missed", Type::Unsigned),
+/// The names of the tables here.
+pub(super) const NAMES: [&str; 6] = ["gaps", "events", "losses", "threads", "hosts", "sessions"];
+
+/// Where events are missing: before a record. `missed` is unknown where the recorder did not count,
+/// `since_timestamp` (the CPU's record before) where there is none.
+pub(super) const GAPS: [Column; 7] = [
+    column(TIME, Type::Time),
+    column("common_wall_ns", Type::Wall),
+    column("common_time", Type::Moment),
+    column("common_buffer", Type::Name),
+    column("common_cpu", Type::Unsigned(4)),
+    column("missed", Type::Unsigned(8)),
+    column("since_timestamp", Type::Time),
 ];
 const EVENTS: [Column; 5] = [
-    column("system", Type::Text),
+    column("system", Type::Name),
     column("event", Type::Text),
-    column("id", Type::Unsigned),
+    column("id", Type::Unsigned(2)),
     column("file", Type::Text),
-    column("records", Type::Unsigned),
+    column("records", Type::Unsigned(8)),
 ];
 const LOSSES: [Column; 6] = [
-    column("common_buffer", Type::Text),
-    column("common_cpu", Type::Unsigned),
-    column("recorded", Type::Unsigned),
-    column("lost", Type::Unsigned),
+    column("common_buffer", Type::Name),
+    column("common_cpu", Type::Unsigned(4)),
+    column("recorded", Type::Unsigned(8)),
+    column("lost", Type::Unsigned(8)),
     column("lost_is_exact", Type::Bool),
-    column("pages", Type::Unsigned),
+    column("pages", Type::Unsigned(8)),
 ];
 const THREADS: [Column; 8] = [
-    column("tid", Type::Unsigned),
-    column("tgid", Type::Unsigned),
-    column("ppid", Type::Unsigned),
-    column("comm", Type::Text),
+    column("tid", Type::Unsigned(4)),
+    column("tgid", Type::Unsigned(4)),
+    column("ppid", Type::Unsigned(4)),
+    column("comm", Type::Name),
     column("kernel", Type::Bool),
-    column("uid", Type::Unsigned),
-    column("gid", Type::Unsigned),
-    column("start_ns", Type::Unsigned),
+    column("uid", Type::Unsigned(4)),
+    column("gid", Type::Unsigned(4)),
+    column("start_ns", Type::Unsigned(8)),
 ];
-const HOST: [Column; 13] = [
-    column("hostname", Type::Text),
-    column("release", Type::Text),
-    column("version", Type::Text),
-    column("machine", Type::Text),
-    column("boot_id", Type::Text),
-    column("cpus", Type::Unsigned),
-    column("clock", Type::Text),
-    column("wall_offset_ns", Type::Signed),
-    column("first_timestamp", Type::Unsigned),
-    column("last_timestamp", Type::Unsigned),
-    column("first_wall_ns", Type::Signed),
-    column("last_wall_ns", Type::Signed),
+const HOSTS: [Column; 13] = [
+    column("hostname", Type::Name),
+    column("release", Type::Name),
+    column("version", Type::Name),
+    column("machine", Type::Name),
+    column("boot_id", Type::Name),
+    column("cpus", Type::Unsigned(4)),
+    column("clock", Type::Name),
+    column("wall_offset_ns", Type::Signed(8)),
+    column("first_timestamp", Type::Time),
+    column("last_timestamp", Type::Time),
+    column("first_wall_ns", Type::Wall),
+    column("last_wall_ns", Type::Wall),
     column("overwritten", Type::Bool),
 ];
-
-/// Notes that events are missing before a record.
-pub(super) fn write_gap(
-    record: &Record<'_>,
-    recording: &Recording<'_>,
-    sheets: &mut Sheets<'_>,
-    sheet: Sheet,
-) -> Result<(), ExportError> {
-    let mut row = sheets.row(sheet);
-    row.unsigned(record.timestamp);
-    row.signed(wall(record.timestamp, recording));
-    row.text(recording.file().buffers().get(record.buffer).map_or("", |buffer| &buffer.name).as_bytes());
-    row.unsigned(u64::from(record.cpu));
-    row.unsigned(record.missed.filter(|missed| *missed != 0));
-    row.end().map(drop)
-}
+const SESSIONS: [Column; 15] = [
+    column("recording", Type::Name),
+    column("file", Type::Text),
+    column("recorder", Type::Name),
+    column("hostname", Type::Name),
+    column("begin_timestamp", Type::Time),
+    column("begin_wall_ns", Type::Wall),
+    column("begin_time", Type::Moment),
+    column("end_timestamp", Type::Time),
+    column("end_wall_ns", Type::Wall),
+    column("end_time", Type::Moment),
+    column("events", Type::Unsigned(8)),
+    column("lost", Type::Unsigned(8)),
+    column("lost_is_exact", Type::Bool),
+    column("overwritten", Type::Bool),
+    column("buffers", Type::List(Element::Text)),
+];
 
 /// Lists the tables of events.
-pub(super) fn write_events(
+pub(super) fn write_events<E: Encoding>(
     recording: &Recording<'_>,
     events: &HashMap<u16, EventTable<'_>>,
-    sheets: &mut Sheets<'_>,
+    sheets: &mut Sheets<'_, E>,
 ) -> Result<(), ExportError> {
-    let sheet = sheets.add("events", EVENTS)?;
+    let sheet = sheets.add("events", Kind::Beside, EVENTS)?;
     let mut printers: Vec<_> = recording.events().iter().collect();
     printers.sort_unstable_by_key(|printer| full_name(printer));
     for printer in printers {
         let id = printer.format().id;
-        let Some(table) = events.get(&id) else { continue };
-        let file = sheets.file_of(table.sheet).to_owned();
+        let Some((table, sheet_of)) = events.get(&id).and_then(|table| Some((table, table.sheet?))) else {
+            continue;
+        };
+        let file = sheets.file_of(sheet_of).to_owned();
         let mut row = sheets.row(sheet);
-        row.text(printer.system().as_bytes());
-        row.text(printer.name().as_bytes());
-        row.unsigned(u64::from(id));
-        row.text(file.as_bytes());
-        row.unsigned(table.rows);
-        row.end()?;
+        row.put(printer.system());
+        row.put(printer.name());
+        row.put(u32::from(id));
+        row.put(&*file);
+        row.put(table.rows);
+        sheets.end(sheet)?;
     }
     Ok(())
 }
 
 /// What each CPU recorded and lost. Without a ledger, marks between records tell of losses, and some only
 /// that there were any.
-pub(super) fn write_losses(recording: &Recording<'_>, sheets: &mut Sheets<'_>) -> Result<(), ExportError> {
-    let sheet = sheets.add("losses", LOSSES)?;
+pub(super) fn write_losses<E: Encoding>(
+    recording: &Recording<'_>,
+    sheets: &mut Sheets<'_, E>,
+) -> Result<(), ExportError> {
+    let sheet = sheets.add("losses", Kind::Beside, LOSSES)?;
     let ledger = Ledger::of(recording.file());
     let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
     for stream in recording.cpu_streams() {
         let is_told = lost.contains_key(&(&*stream.channel, stream.cpu));
         let mut row = sheets.row(sheet);
-        row.text(stream.channel.as_bytes());
-        row.unsigned(u64::from(stream.cpu));
-        row.unsigned(stream.counts.events);
-        row.unsigned(stream.lost());
-        row.bool(is_told && !stream.cut_short && stream.counts.missed_unknown == 0);
-        row.unsigned(stream.counts.pages);
-        row.end()?;
+        row.put(&*stream.channel);
+        row.put(stream.cpu);
+        row.put(stream.counts.events);
+        row.put(stream.lost());
+        row.put(is_told && !stream.cut_short && stream.counts.missed_unknown == 0);
+        row.put(stream.counts.pages);
+        sheets.end(sheet)?;
     }
     Ok(())
 }
 
 /// The threads that there were at the start, or the names that the file has.
-pub(super) fn write_threads(
+pub(super) fn write_threads<E: Encoding>(
     recording: &Recording<'_>,
-    sheets: &mut Sheets<'_>,
+    sheets: &mut Sheets<'_, E>,
     job: &Job<'_>,
 ) -> Result<(), ExportError> {
-    let sheet = sheets.add("threads", THREADS)?;
+    let sheet = sheets.add("threads", Kind::Beside, THREADS)?;
     if let Some(snapshot) = Snapshot::of(recording, job) {
         for thread in &snapshot.state.threads {
             let mut row = sheets.row(sheet);
-            row.unsigned(u64::from(thread.tid));
-            row.unsigned(u64::from(thread.tgid));
-            row.unsigned(u64::from(thread.ppid));
-            row.text(thread.comm.as_bytes());
-            row.bool(thread.kernel);
-            row.unsigned(u64::from(thread.uid));
-            row.unsigned(u64::from(thread.gid));
-            row.unsigned(thread.start_ns);
-            row.end()?;
+            row.put(thread.tid);
+            row.put(thread.tgid);
+            row.put(thread.ppid);
+            row.put(&*thread.comm);
+            row.put(thread.kernel);
+            row.put(thread.uid);
+            row.put(thread.gid);
+            row.put(thread.start_ns);
+            sheets.end(sheet)?;
         }
         return Ok(());
     }
     for (tid, comm) in recording.file().metadata().cmdlines.iter() {
         let mut row = sheets.row(sheet);
-        row.unsigned(u64::from(tid));
-        row.unknown();
-        row.unknown();
-        row.text(comm);
-        (0..4).for_each(|_| row.unknown());
-        row.end()?;
+        row.put(tid);
+        row.put(Cell::Unknown);
+        row.put(Cell::Unknown);
+        row.put(comm);
+        (0..4).for_each(|_| row.put(Cell::Unknown));
+        sheets.end(sheet)?;
     }
     Ok(())
 }
 
 /// The machine, the clock and the time that is covered.
-pub(super) fn write_host(recording: &Recording<'_>, sheets: &mut Sheets<'_>) -> Result<(), ExportError> {
-    let sheet = sheets.add("host", HOST)?;
-    let file = recording.file();
-    // A damaged one was counted where the threads were written.
-    let host = file.initial_state().ok().flatten().map(|state| state.host);
-    let Uname { system: _, node, release, version, machine } = Uname::of(file.facts()).unwrap_or_default();
-    let known = |of_state: fn(&crate::tracedat::initial_state::Host) -> &String, of_file: String| {
-        let told = host.as_ref().map(of_state).cloned();
-        told.into_iter().chain([of_file]).find(|text| !text.is_empty())
-    };
-    let texts = [
-        known(|host| &host.hostname, node),
-        known(|host| &host.release, release),
-        known(|host| &host.version, version),
-        known(|host| &host.machine, machine),
-        known(|host| &host.boot_id, String::new()),
-    ];
+pub(super) fn write_hosts<E: Encoding>(
+    recording: &Recording<'_>,
+    about: &About,
+    sheets: &mut Sheets<'_, E>,
+) -> Result<(), ExportError> {
+    let sheet = sheets.add("hosts", Kind::Beside, HOSTS)?;
     let span = recording.span();
+    let wall = |time| super::columns::wall(time, recording);
     let mut row = sheets.row(sheet);
-    for text in texts {
-        match text {
-            Some(text) => row.text(text.as_bytes()),
-            None => row.unknown(),
-        }
+    for text in [&about.hostname, &about.release, &about.version, &about.machine, &about.boot_id] {
+        row.put(text.as_deref());
     }
-    row.unsigned(u64::from(file.cpu_count()));
-    row.text(recording.clock_name().as_bytes());
-    row.signed(recording.wall_offset());
-    row.unsigned(span.map(|(first, _)| first));
-    row.unsigned(span.map(|(_, last)| last));
-    row.signed(span.and_then(|(first, _)| wall(first, recording)));
-    row.signed(span.and_then(|(_, last)| wall(last, recording)));
-    row.bool(recording.overwritten());
-    row.end().map(drop)
+    row.put(recording.file().cpu_count());
+    row.put(&*about.clock);
+    row.put(recording.wall_offset());
+    row.put(span.map(|(first, _)| first));
+    row.put(span.map(|(_, last)| last));
+    row.put(span.and_then(|(first, _)| wall(first)));
+    row.put(span.and_then(|(_, last)| wall(last)));
+    row.put(recording.overwritten());
+    sheets.end(sheet)
+}
+
+/// The recording.
+pub(super) fn write_sessions<E: Encoding>(
+    recording: &Recording<'_>,
+    about: &About,
+    sheets: &mut Sheets<'_, E>,
+) -> Result<(), ExportError> {
+    let sheet = sheets.add("sessions", Kind::Beside, SESSIONS)?;
+    let span = recording.span();
+    let mut buffers: Vec<&str> = recording.file().buffers().iter().map(|buffer| &*buffer.name).collect();
+    buffers.dedup();
+    let mut row = sheets.row(sheet);
+    row.put(&*about.id);
+    row.put(about.file.as_deref());
+    row.put(about.recorder.as_deref());
+    row.put(about.hostname.as_deref());
+    put_times(span.map(|(first, _)| first), recording, &mut row);
+    put_times(span.map(|(_, last)| last), recording, &mut row);
+    row.put(recording.cpu_streams().iter().map(|stream| stream.counts.events).sum::<u64>());
+    row.put(recording.cpu_streams().iter().fold(0_u64, |sum, stream| sum.saturating_add(stream.lost())));
+    row.put(about.lost_is_exact);
+    row.put(recording.overwritten());
+    row.put(Cell::List(&buffers));
+    sheets.end(sheet)
 }

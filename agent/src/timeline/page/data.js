@@ -271,7 +271,8 @@ let frame = 0;
 
 /** Blocks that are unpacked, the ones that were used last at the end. */
 class Store {
-  constructor(decode, most) {
+  constructor(kind, decode, most) {
+    this.kind = kind;
     this.decode = decode;
     this.most = most;
     this.ready = new Map();
@@ -296,7 +297,7 @@ class Store {
     const block = this.peek(told);
     if (block) return Promise.resolve(block);
     if (!this.pending.has(number)) {
-      const load = unpack(`block${number}`).then((bytes) => {
+      const load = unpack(`${this.kind}${number}`).then((bytes) => {
         const made = this.decode(bytes, told);
         this.pending.delete(number);
         made.used = frame;
@@ -315,9 +316,9 @@ class Store {
 
 /** Slices, densities and events. */
 const stores = {
-  slices: new Store(decodeSlices, 600),
-  densities: new Store(decodeDensities, 200),
-  events: new Store((bytes, told) => new Events(bytes, told), 160),
+  slices: new Store("block", decodeSlices, 600),
+  densities: new Store("block", decodeDensities, 200),
+  events: new Store("events", (bytes, told) => new Events(bytes, told), 160),
 };
 
 /** How many blocks are unpacked for the view at a time. */

@@ -57,7 +57,7 @@ const searchFor = async (query, direction) => {
     if (done % 8 === 7) say(`Searching … ${Math.round((100 * done) / all)} %`);
     if (!matcher.mayHave(told)) continue;
     // Blocks that are only searched do not drive out what is shown.
-    const events = stores.events.peek(told) ?? new Events(await unpack(`block${told.block}`), told);
+    const events = stores.events.peek(told) ?? new Events(await unpack(`events${told.block}`), told);
     if (turn !== searchTurn) return null;
     const is = matcher.inBlock(events);
     const start = blockStarts[at];

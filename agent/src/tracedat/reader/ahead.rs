@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread;
 
-use super::super::endian::Endian;
+use super::batch::Batch;
 use super::error::ReadError;
 use super::merged::{Gap, Records};
 use super::records::Record;
@@ -45,7 +45,7 @@ pub fn each_record_ahead(
             if batch.each(&mut take).is_break() {
                 return;
             }
-            batch.clear();
+            batch.records.clear();
             // The reader may be through.
             let _ = spare.send(batch);
         }
@@ -55,8 +55,8 @@ pub fn each_record_ahead(
 fn read(
     records: &mut Records<'_>,
     kept: &dyn Fn(&Record<'_>) -> usize,
-    full: &SyncSender<Batch>,
-    spares: &Receiver<Batch>,
+    full: &SyncSender<Read>,
+    spares: &Receiver<Read>,
 ) {
     loop {
         let mut batch = spares.try_recv().unwrap_or_default();
@@ -69,9 +69,8 @@ fn read(
 
 /// Some records, one after the other, with their bytes.
 #[derive(Default)]
-struct Batch {
-    items: Vec<Item>,
-    data: Vec<u8>,
+struct Read {
+    records: Batch<()>,
     /// What is missing, and how many of the records come before that.
     missing: Vec<(usize, Missing)>,
 }
@@ -82,32 +81,15 @@ enum Missing {
     Damage(ReadError),
 }
 
-/// A record whose bytes are in a batch.
-#[derive(Clone, Copy)]
-struct Item {
-    timestamp: u64,
-    missed: Option<u64>,
-    reader: u32,
-    buffer: u32,
-    cpu: u32,
-    len: u32,
-    endian: Endian,
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.items.clear();
-        self.data.clear();
-    }
-
+impl Read {
     /// Reads records until it is full. Returns whether there may be more.
     fn fill(&mut self, records: &mut Records<'_>, kept: &dyn Fn(&Record<'_>) -> usize) -> bool {
-        while self.items.len() + self.missing.len() < MAX_RECORDS && self.data.len() < MAX_BYTES {
-            let before = self.items.len();
+        while self.records.len() + self.missing.len() < MAX_RECORDS && self.records.bytes() < MAX_BYTES {
+            let before = self.records.len();
             let next = records.next_record();
             // Where it stands: a copy of what was just written takes longer than all else that is done here.
             if let Ok(Some(record)) = &next {
-                self.push(record, kept(record));
+                self.records.push(record, kept(record), ());
             } else {
                 match next {
                     Err(error) => self.missing.push((before, Missing::Damage(error))),
@@ -119,16 +101,6 @@ impl Batch {
         true
     }
 
-    #[inline]
-    fn push(&mut self, record: &Record<'_>, kept: usize) {
-        let Record { reader, buffer, cpu, timestamp, missed, data, endian } = *record;
-        let data = data.get(..kept).unwrap_or(data);
-        self.data.extend_from_slice(data);
-        // There are fewer readers and buffers than a file has room for, and records are shorter than a page.
-        let (reader, buffer, len) = (reader as u32, buffer as u32, data.len() as u32);
-        self.items.push(Item { timestamp, missed, reader, buffer, cpu, len, endian });
-    }
-
     /// Hands on all of it.
     fn each(&mut self, take: &mut impl FnMut(Next<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
         let next = |missing| match missing {
@@ -136,16 +108,11 @@ impl Batch {
             Missing::Damage(error) => Next::Damage(error),
         };
         let mut missing = self.missing.drain(..).peekable();
-        let mut rest = self.data.as_slice();
-        for (index, item) in self.items.iter().enumerate() {
+        for (index, (record, ())) in self.records.iter().enumerate() {
             while let Some((_, missing)) = missing.next_if(|(before, _)| *before == index) {
                 take(next(missing))?;
             }
-            let Item { timestamp, missed, reader, buffer, cpu, len, endian } = *item;
-            let (data, behind) = rest.split_at_checked(len as usize).unwrap_or((rest, &[]));
-            rest = behind;
-            let (reader, buffer) = (reader as usize, buffer as usize);
-            take(Next::Record(Record { reader, buffer, cpu, timestamp, missed, data, endian }))?;
+            take(Next::Record(record))?;
         }
         missing.try_for_each(|(_, missing)| take(next(missing)))
     }

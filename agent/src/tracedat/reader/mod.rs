@@ -23,6 +23,7 @@
 //! time.
 
 mod ahead;
+mod batch;
 mod counts;
 pub(super) mod cursor;
 mod error;
@@ -42,6 +43,7 @@ mod v6;
 pub(super) mod v7;
 
 pub use ahead::{Next, each_record_ahead};
+pub(crate) use batch::Batch;
 pub use counts::{Counts, CpuCounts};
 pub use error::ReadError;
 pub use file::{BufferInfo, FileHeader, SectionInfo};

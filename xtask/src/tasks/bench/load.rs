@@ -154,6 +154,10 @@ pub(super) struct LoadReport {
     pub(super) end: Duration,
     /// CPU time of its process, from the first line of its program on.
     pub(super) cpu: Duration,
+    /// Time that the host took from all CPUs meanwhile.
+    pub(super) stolen: Duration,
+    /// How often its threads had to give up a CPU meanwhile.
+    pub(super) preempted: u64,
 }
 
 impl LoadReport {
@@ -163,11 +167,13 @@ impl LoadReport {
 
     fn text(&self) -> String {
         format!(
-            "elapsed_ns {}\nstart_ns {}\nend_ns {}\ncpu_ns {}\n",
+            "elapsed_ns {}\nstart_ns {}\nend_ns {}\ncpu_ns {}\nstolen_ns {}\npreempted {}\n",
             self.elapsed().as_nanos(),
             self.start.as_nanos(),
             self.end.as_nanos(),
-            self.cpu.as_nanos()
+            self.cpu.as_nanos(),
+            self.stolen.as_nanos(),
+            self.preempted
         )
     }
 
@@ -177,7 +183,13 @@ impl LoadReport {
             .map(|line| line.split_once(' ').and_then(|(name, value)| Some((name, value.parse().ok()?))))
             .collect::<Option<_>>()?;
         let time = |name| values.get(name).copied().map(Duration::from_nanos);
-        Some(Self { start: time("start_ns")?, end: time("end_ns")?, cpu: time("cpu_ns")? })
+        Some(Self {
+            start: time("start_ns")?,
+            end: time("end_ns")?,
+            cpu: time("cpu_ns")?,
+            stolen: time("stolen_ns")?,
+            preempted: *values.get("preempted")?,
+        })
     }
 
     pub(super) fn read(path: &Path) -> Result<Self> {
@@ -188,13 +200,20 @@ impl LoadReport {
 
 /// `xtask bench-load NAME ITERATIONS [REPORT]`: what recorders run.
 pub(super) fn main(args: &[String]) -> Result {
-    let before = sys::own_usage()?;
+    let (before, stolen_before) = (sys::own_usage()?, sys::stolen()?);
     let [name, iterations, rest @ ..] = args else {
         return Err("bench-load wants NAME ITERATIONS [REPORT]".into());
     };
     let span = (find(name)?.run)(iterations.parse()?)?;
-    let cpu = sys::own_usage()?.cpu.saturating_sub(before.cpu);
-    let report = LoadReport { start: span.start, end: span.end, cpu }.text();
+    let used = sys::own_usage()?;
+    let report = LoadReport {
+        start: span.start,
+        end: span.end,
+        cpu: used.cpu.saturating_sub(before.cpu),
+        stolen: sys::stolen()?.saturating_sub(stolen_before),
+        preempted: used.preempted.saturating_sub(before.preempted),
+    }
+    .text();
     match rest.first() {
         // The standard output belongs to the recorder.
         Some(path) => std::fs::write(path, report)?,
@@ -449,7 +468,8 @@ mod tests {
     #[test]
     fn reports_survive_the_file() {
         let time = Duration::from_nanos;
-        let report = LoadReport { start: time(5), end: time(12), cpu: time(3) };
+        let report =
+            LoadReport { start: time(5), end: time(12), cpu: time(3), stolen: time(1), preempted: 4 };
         assert_eq!(LoadReport::parse(&report.text()), Some(report));
         assert!(report.text().starts_with("elapsed_ns 7\n"));
         assert_eq!(LoadReport::parse("start_ns x"), None);

@@ -16,6 +16,7 @@
 //! | [`filters`] | what filters cost in the kernel |
 //! | [`export`] | writing a recording in the layouts of other tracers |
 //! | [`views`] | answering questions about a recording |
+//! | [`tables`] | answering questions about many recordings |
 //! | [`report`] | what is computed from the runs: table and JSON |
 //! | [`chart`] | a picture of it |
 
@@ -31,6 +32,7 @@ mod recorder;
 mod report;
 mod stream;
 mod sys;
+mod tables;
 mod views;
 
 use std::fs::{self, File};
@@ -48,7 +50,7 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | filters | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | tables [--rounds N] [--quick] [--hosts N] [--events N] [--agent FILE] [--generator FILE] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
@@ -58,6 +60,8 @@ pub(super) const TASK: Task = Task {
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format. `bench views` compares each analysis with those of perf and LTTng.\n\
             `bench maps` compares counting in maps with bpftrace's maps.\n\
+            `bench tables` makes 50 recordings of 2 million events, exports them as one data set, and has DuckDB and Spark answer the\n\
+            questions of docs/tables.md; it needs 5 GB of disk and, for Spark, 10 GB of memory.\n\
             `bench stream` compares sending a session to a relay daemon with storing it. `bench live` tells how\n\
             late babeltrace2 prints what it reads while it is recorded.\n\
             `bench filters` measures predicates of filters in the kernel.\n\
@@ -72,6 +76,13 @@ pub(super) const LOAD_TASK: Task = Task { name: "bench-load", args: "", about: "
 
 /// How often a round is tried again in which a recorder was disturbed.
 const RETRIES: usize = 3;
+
+/// The share of a load's time that the host may have taken from this machine in a round that counts. A
+/// shorter load than half a second cannot tell: the kernel counts in ticks of 10 ms.
+const STOLEN_MAX: f64 = 0.02;
+
+/// How many times as many rounds as are wanted are tried to have enough in which the host took little.
+const TRIES: usize = 2;
 
 /// How long to wait for processes that a recorder left behind: they may queue behind those of other
 /// recorders.
@@ -143,6 +154,9 @@ fn run(args: &[String]) -> Result {
     if let Some(args) = args.strip_prefix(&["maps".to_owned()]) {
         return maps::run(args);
     }
+    if let Some(args) = args.strip_prefix(&["tables".to_owned()]) {
+        return tables::run(args);
+    }
     if let Some(args) = args.strip_prefix(&["stream".to_owned()]) {
         return stream::run(args);
     }
@@ -210,9 +224,9 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
         let _defined = if workload.has_probes() { Some(probe::Defined::define()?) } else { None };
         eprintln!("{}: {} ({})", workload.name, workload.about, workload.events.join(" "));
         round(workload, (iterations / 4).max(1), recorders, dir)?;
-        let mut rounds = Vec::new();
+        let (mut rounds, mut robbed) = (Vec::new(), Vec::new());
         let mut disturbed = 0;
-        while rounds.len() < options.rounds {
+        while rounds.len() < options.rounds && rounds.len() + robbed.len() < options.rounds * TRIES {
             let round = round(workload, iterations, recorders, dir)?;
             if let Some(problem) = round.problem(workload, recorders) {
                 disturbed += 1;
@@ -222,13 +236,40 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
                 }
                 continue;
             }
+            let stolen = round.stolen();
+            if stolen > STOLEN_MAX {
+                eprintln!("  left out, the host took {:.1} %: {}", stolen * 100.0, round.line(recorders));
+                robbed.push(round);
+                continue;
+            }
             eprintln!("  round {}: {}", rounds.len() + 1, round.line(recorders));
             rounds.push(round);
         }
-        report.add(workload, iterations, rounds);
+        report.add(workload, iterations, Rounds::choose(rounds, robbed, options.rounds));
         report.note_others(&recorder::others());
     }
     Ok(report)
+}
+
+/// The rounds that count.
+#[derive(Debug, Default)]
+struct Rounds {
+    counted: Vec<Round>,
+    /// How many of these count although the host took much: there were not enough others.
+    robbed: usize,
+    /// How many rounds were left out.
+    left_out: usize,
+}
+
+impl Rounds {
+    /// As many as are wanted: those in which the host took little, or else those in which it took least.
+    fn choose(mut counted: Vec<Round>, mut robbed: Vec<Round>, wanted: usize) -> Self {
+        robbed.sort_by(|one, other| one.stolen().total_cmp(&other.stolen()));
+        let missing = wanted.saturating_sub(counted.len()).min(robbed.len());
+        let left_out = robbed.len() - missing;
+        counted.extend(robbed.drain(..missing));
+        Self { counted, robbed: missing, left_out }
+    }
 }
 
 /// A workload untraced, and under each recorder.
@@ -245,11 +286,23 @@ struct Load {
     elapsed: Duration,
     /// CPU time of its process, which other processes on the machine do not add to.
     cpu: Duration,
+    /// Time that the host took from all CPUs meanwhile.
+    stolen: Duration,
+    /// How often its threads had to give up a CPU.
+    preempted: u64,
+}
+
+impl Load {
+    /// Which part of its time the host took. More than all of it if the host took several CPUs.
+    fn stolen_share(self) -> f64 {
+        self.stolen.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
 }
 
 impl From<LoadReport> for Load {
     fn from(report: LoadReport) -> Self {
-        Self { elapsed: report.elapsed(), cpu: report.cpu }
+        let LoadReport { cpu, stolen, preempted, .. } = report;
+        Self { elapsed: report.elapsed(), cpu, stolen, preempted }
     }
 }
 
@@ -274,6 +327,12 @@ struct Run {
 }
 
 impl Round {
+    /// The largest part of a run's time that the host took.
+    fn stolen(&self) -> f64 {
+        let loads = self.runs.iter().map(|run| run.load).chain([self.untraced]);
+        loads.map(Load::stolen_share).fold(0.0, f64::max)
+    }
+
     /// Why the round says nothing, if so: somebody else changed the kernel's tracing meanwhile.
     fn problem(&self, workload: &Workload, recorders: &[Recorder]) -> Option<String> {
         workload.known_events?;
@@ -394,7 +453,7 @@ fn run_traced(
     command.current_dir(dir).stdin(File::open("/dev/null")?).stderr(output.try_clone()?).stdout(output);
     let spawned = sys::now();
     let child = command.spawn().map_err(|error| format!("{}: {error}", process::line(&command)))?;
-    let (status, Usage { mut cpu, mut peak_bytes }) =
+    let (status, Usage { mut cpu, mut peak_bytes, .. }) =
         sys::wait(child.id())?.ok_or("somebody else waited for the recorder")?;
     let ended = sys::now();
     while sys::has_children() && sys::now() < ended + LEFT_BEHIND_MAX {
@@ -431,6 +490,27 @@ mod tests {
 
     fn options(args: &[&str]) -> Result<Options> {
         Options::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn rounds_in_which_the_host_took_least_count() {
+        let round = |stolen: u64| Round {
+            untraced: Load { elapsed: Duration::from_secs(1), ..Load::default() },
+            runs: vec![Run {
+                load: Load {
+                    elapsed: Duration::from_secs(1),
+                    stolen: Duration::from_millis(stolen),
+                    ..Load::default()
+                },
+                ..Run::default()
+            }],
+        };
+        let quiet = || vec![round(0), round(10)];
+        let enough = Rounds::choose(quiet(), vec![round(500)], 2);
+        assert_eq!((enough.counted.len(), enough.robbed, enough.left_out), (2, 0, 1));
+        let few = Rounds::choose(quiet(), vec![round(500), round(40), round(300)], 4);
+        assert_eq!((few.counted.len(), few.robbed, few.left_out), (4, 2, 1));
+        assert!(few.counted.iter().all(|round| round.stolen() < 0.31));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::chart::{self, Bar, Group};
 use super::load::Workload;
 use super::recorder::{RING_KB, Recorder};
-use super::{Load, Round, Run};
+use super::{Load, Round, Rounds, Run};
 use crate::{Result, process};
 
 /// The recorder that the others are compared with.
@@ -80,6 +80,18 @@ const MEASURES: &[Measure] = &[
         compared: false,
         value: |_, run| run.counts.recorded as f64,
     },
+    Measure {
+        key: "stolen_percent",
+        title: "taken by the host, % of the load's time",
+        compared: false,
+        value: |_, run| run.load.stolen_share() * 100.0,
+    },
+    Measure {
+        key: "preempted",
+        title: "times that the load was preempted",
+        compared: false,
+        value: |_, run| run.load.preempted as f64,
+    },
     Measure { key: "lost", title: "events lost", compared: false, value: |_, run| run.counts.lost as f64 },
 ];
 
@@ -136,6 +148,10 @@ struct Measured {
     events: String,
     iterations: u64,
     rounds: Vec<Round>,
+    /// How many of the rounds count although the host took much.
+    robbed: usize,
+    /// Rounds that were left out because it did.
+    left_out: usize,
 }
 
 impl Report {
@@ -147,12 +163,15 @@ impl Report {
         }
     }
 
-    pub(super) fn add(&mut self, workload: &Workload, iterations: u64, rounds: Vec<Round>) {
+    pub(super) fn add(&mut self, workload: &Workload, iterations: u64, rounds: Rounds) {
+        let Rounds { counted, robbed, left_out } = rounds;
         self.workloads.push(Measured {
             name: workload.name,
             events: workload.events.join(" "),
             iterations,
-            rounds,
+            rounds: counted,
+            robbed,
+            left_out,
         });
     }
 
@@ -171,11 +190,12 @@ impl Report {
         for workload in &self.workloads {
             let _ = writeln!(
                 text,
-                "\n{}: {}, {} iterations, {} rounds\n",
+                "\n{}: {}, {} iterations, {} rounds{}\n",
                 workload.name,
                 workload.events,
                 workload.iterations,
-                workload.rounds.len()
+                workload.rounds.len(),
+                workload.about_the_host()
             );
             let mut rows = vec![vec!["median (min .. max)".to_owned()]];
             rows[0].extend(self.recorders.iter().cloned());
@@ -183,6 +203,12 @@ impl Report {
             let untraced =
                 Spread::of(workload.rounds.iter().map(|round| round.untraced.elapsed.as_secs_f64() * 1e3));
             rows.push(vec!["untraced, ms".into(), untraced.map(Spread::cell).unwrap_or_default()]);
+            let stolen = workload.rounds.iter().map(|round| round.untraced.stolen_share() * 100.0);
+            let stolen = Spread::of(stolen).map(Spread::cell).unwrap_or_default();
+            rows.push(vec!["taken by the host untraced, %".into(), stolen]);
+            let preempted = workload.rounds.iter().map(|round| round.untraced.preempted as f64);
+            let preempted = Spread::of(preempted).map(Spread::cell).unwrap_or_default();
+            rows.push(vec!["times preempted untraced".into(), preempted]);
             for measure in MEASURES {
                 let mut row = vec![measure.title.to_owned()];
                 let cell = |spread: Option<Spread>| spread.map_or_else(|| "-".into(), Spread::cell);
@@ -247,6 +273,7 @@ impl Report {
                 json!({
                     "name": workload.name, "events": workload.events, "iterations": workload.iterations,
                     "ratio_to": ratios, "rounds": rounds,
+                    "rounds_with_stolen_time": workload.robbed, "rounds_left_out": workload.left_out,
                 })
             })
             .collect();
@@ -267,6 +294,8 @@ impl Report {
         json!({
             "untraced_ns": round.untraced.elapsed.as_nanos() as u64,
             "untraced_cpu_ns": round.untraced.cpu.as_nanos() as u64,
+            "untraced_stolen_ns": round.untraced.stolen.as_nanos() as u64,
+            "untraced_preempted": round.untraced.preempted,
             "recorders": runs.collect::<serde_json::Map<_, _>>(),
         })
     }
@@ -277,6 +306,19 @@ impl Report {
 }
 
 impl Measured {
+    /// What the host did to the rounds, if it did.
+    fn about_the_host(&self) -> String {
+        let mut text = String::new();
+        if self.left_out > 0 {
+            let _ = write!(text, ", {} more left out in which the host took CPU time", self.left_out);
+        }
+        if self.robbed > 0 {
+            let _ =
+                write!(text, "; in {} of them the host took CPU time, because it always did", self.robbed);
+        }
+        text
+    }
+
     fn spread(&self, measure: &Measure, recorder: usize) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(|round| (measure.value)(round, &round.runs[recorder])))
     }
@@ -325,7 +367,8 @@ mod tests {
         let round =
             |untraced, ours, theirs| Round { untraced: load(untraced), runs: vec![run(ours), run(theirs)] };
         let rounds = vec![round(100, 200, 300), round(1000, 1300, 1400), round(100, 110, 90)];
-        let measured = Measured { name: "x", events: String::new(), iterations: 1, rounds };
+        let measured =
+            Measured { name: "x", events: String::new(), iterations: 1, rounds, robbed: 0, left_out: 0 };
         let ratio = measured.ratio(&MEASURES[0], 1).unwrap();
         assert_eq!(ratio, Spread { median: 0.625, min: 0.5, max: 0.75 });
     }

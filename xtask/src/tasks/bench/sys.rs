@@ -14,6 +14,8 @@ pub(super) struct Usage {
     pub(super) cpu: Duration,
     /// The largest resident set of any one of the processes, in bytes.
     pub(super) peak_bytes: u64,
+    /// How often another thread got the CPU while they wanted it.
+    pub(super) preempted: u64,
 }
 
 impl Usage {
@@ -23,7 +25,8 @@ impl Usage {
         };
         // The kernel counts in units of 1024 bytes (getrusage(2)).
         let peak_bytes = usage.ru_maxrss.unsigned_abs() * 1024;
-        Self { cpu: time(usage.ru_utime) + time(usage.ru_stime), peak_bytes }
+        let preempted = usage.ru_nivcsw.unsigned_abs();
+        Self { cpu: time(usage.ru_utime) + time(usage.ru_stime), peak_bytes, preempted }
     }
 }
 
@@ -39,6 +42,22 @@ pub(super) fn own_usage() -> io::Result<Usage> {
         check(libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()))?;
         Ok(Usage::from_raw(&usage.assume_init()))
     }
+}
+
+/// The time that a host has taken from all CPUs of this machine since it started, in which they wanted to run
+/// (proc(5), /proc/stat: `steal`). It is counted in ticks, of 10 ms on nearly all machines.
+pub(super) fn stolen() -> io::Result<Duration> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    // SAFETY: a plain number.
+    let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    stolen_in(&text, a_second.max(1).unsigned_abs())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no times of all CPUs"))
+}
+
+fn stolen_in(text: &str, ticks_a_second: u64) -> Option<Duration> {
+    let ticks: u64 =
+        text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace().nth(7)?.parse().ok()?;
+    Some(Duration::from_secs(ticks) / u32::try_from(ticks_a_second).ok()?)
 }
 
 /// Waits for the process `pid` and says what it and the children it waited for used. `None` when there is no
@@ -160,4 +179,17 @@ pub(super) fn bind(source: &Path, target: &Path) -> io::Result<()> {
         libc::mount(source.as_ptr(), target.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
     })
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_time_is_in_the_eighth_column() {
+        let text = "cpu  158452 97 34917 47998 1179 0 391 591 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(stolen_in(text, 100), Some(Duration::from_millis(5910)));
+        assert_eq!(stolen_in("cpu  1 2 3\n", 100), None);
+        assert!(stolen().is_ok());
+    }
 }

@@ -149,7 +149,7 @@ fn package_name(id: &str, dir: &Path) -> Option<String> {
 pub(super) const ENV_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
 
 /// Names the directory of the static programs.
-pub(super) const ENV_STATICS: &str = "TRACER_AGENT_GUEST_PROGRAMS";
+pub(in crate::tasks) const ENV_STATICS: &str = "TRACER_AGENT_GUEST_PROGRAMS";
 
 /// Writes where the integration tests are, for tests that run them in guests: package, name and path, between
 /// tabs.

@@ -9,12 +9,18 @@ use crate::{Result, process, workspace};
 
 /// Tests of exports.
 const OF_EXPORTS: &[&str] = &[
+    "live/data_sets",
+    "live/export_chrome",
     "live/export_ctf",
     "live/export_html",
     "live/export_ltt",
     "live/export_lttng",
+    "live/export_perf_script",
     "live/export_perfetto",
+    "live/export_sqlite",
     "live/export_tables",
+    "live/hostile_names",
+    "live/tables_questions",
 ];
 
 /// Tests of what else is made of recordings, which do not depend on how they were recorded.
@@ -72,9 +78,12 @@ const RULES: &[(&str, &[&[&str]])] = &[
         ]],
     ),
     ("agent/src/flame/", &[&["unit", "doc", "live/flame"]]),
+    ("agent/src/chrome/", &[&["unit", "doc", "live/export_chrome"]]),
     ("agent/src/timeline/", &[&["unit", "doc", "live/export_html"]]),
+    ("agent/src/tracks/", &[&["unit", "doc", "live/export_chrome", "live/export_html"]]),
     ("agent/src/report/", &[&["unit", "doc", "files/report_stock", "live/report", "live/report_live"]]),
     ("agent/src/export/", &[&["unit", "doc", "live/outputs"], OF_EXPORTS]),
+    ("agent/src/import/", &[&["unit", "doc", "fuzz", "live/import", "live/import_ctf"]]),
     ("agent/src/tracedat/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
     ("agent/src/event/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
     ("agent/src/input/", &[&["unit", "doc", "live/cli"]]),

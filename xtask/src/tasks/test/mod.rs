@@ -20,7 +20,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-pub(super) use self::build::static_programs;
+pub(super) use self::build::{ENV_STATICS, static_programs};
 use self::job::{Job, Runs};
 use self::timings::Timings;
 use self::totals::Totals;

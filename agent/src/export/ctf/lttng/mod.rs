@@ -3,10 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | `names` | what events and fields are called |
+//! | `kernel_names` | what the kernel calls them, for traces that are imported |
 //! | `syscalls` | events of system calls, and their table |
 //! | `texts` | arguments of system calls that are texts |
 //! | `state` | the state dump |
 
+pub(crate) mod kernel_names;
 mod names;
 mod state;
 mod syscalls;
@@ -25,6 +27,7 @@ use crate::utc;
 
 pub use names::event as event_name;
 pub(super) use state::{BUFFER as STATE_BUFFER, channel as state_channel, write as write_state};
+pub(crate) use syscalls::number as call_number;
 pub(super) use texts::behind as text_behind;
 
 /// The version whose layout is written. Readers choose names of events by it.
@@ -272,6 +275,7 @@ pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Ve
         quoted("made of records of ftrace's layout; lttng-modules did not record it"),
     ));
     env.push(("recorded_by", quoted(&recorder(recording))));
+    env.extend(kernel::machine(recording, state));
     env
 }
 

@@ -88,7 +88,7 @@ const EVENTS: &[(&str, Rename)] = &[
 ];
 
 /// Fields of scheduler events that lttng-modules names by the thread they are about.
-const THREADS: &[(&str, &str)] = &[
+pub(super) const THREADS: &[(&str, &str)] = &[
     ("pid", "tid"),
     ("prev_pid", "prev_tid"),
     ("next_pid", "next_tid"),
@@ -121,7 +121,7 @@ pub fn event(system: &str, name: &str) -> String {
 
 /// Arguments of system calls that lttng-modules calls something else: call, name, its name
 /// (`include/instrumentation/syscalls/headers/{x86-64-,}syscalls_{integers,pointers}{,_override}.h`).
-const ARGUMENTS: &[(&str, &str, &str)] = &[
+pub(super) const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("clone", "clone_flags", "flags"),
     ("clone", "parent_tidptr", "parent_tid"),
     ("clone", "child_tidptr", "child_tid"),
@@ -149,6 +149,7 @@ pub(super) fn is_priority(system: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel_names::OF_LTTNG;
     use super::*;
 
     #[test]
@@ -184,10 +185,6 @@ mod tests {
         assert_eq!(field("signal", "signal_generate", "pid"), "pid");
         assert!(is_priority("sched", "next_prio") && !is_priority("net", "prio"));
     }
-
-    /// Lines `system event name`: every event of lttng-modules 2.13 that a kernel of 5.15 or later can have,
-    /// made from its headers.
-    const OF_LTTNG: &str = include_str!("names_2.13.txt");
 
     #[test]
     fn every_event_of_lttng_modules_has_its_name() {

@@ -14,6 +14,16 @@ use crate::event::Printer;
 /// Linux 6.18.
 const TABLE: &str = include_str!("syscalls_x86_64.txt");
 
+/// The number of a system call on x86-64.
+pub(crate) fn number(call: &str) -> Option<u32> {
+    let found = TABLE.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let number = words.next()?;
+        (words.next()? == call).then_some(number)
+    });
+    found?.parse().ok()
+}
+
 /// The type that an argument has in C, by the letter of the table.
 fn of_kind(kind: &str) -> Integer {
     match kind {
@@ -149,6 +159,7 @@ mod tests {
             }
         }
         assert_eq!(TABLE.lines().nth(1), Some("1 write fd:u buf:p count:x"));
+        assert_eq!((number("write"), number("openat"), number("other")), (Some(1), Some(257), None));
     }
 
     #[test]

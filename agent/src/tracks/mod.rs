@@ -7,56 +7,76 @@
 //! | `irqs` | interrupts and soft interrupts |
 //! | `io` | requests to block devices |
 //! | `graph` | functions of the kernel that call each other |
+//! | `rows` | the rows, and names that are told by number |
+//! | `slicer` | hands the records of a recording on to all of these |
 //!
-//! All of them hold what goes on and nothing that has ended. Where events were lost, what went on is known up
-//! to the last record before; slices end there.
+//! The timeline in a page and Chrome's trace format show the same slices. All of them hold what goes on and
+//! nothing that has ended. Where events were lost, what went on is known up to the last record before; slices
+//! end there.
 
 mod calls;
 mod graph;
 mod io;
 mod irqs;
+mod rows;
 mod sched;
+mod slicer;
 
-use super::levels::Slice;
-use super::rows::{Labels, Row, Rows};
 use crate::analysis::answers::{Event, Known, Tid};
 use crate::event::Symbols;
 use crate::event::syscalls::SyscallTable;
 
-pub(super) use self::graph::GraphEvents;
+use self::graph::GraphEvents;
+pub(crate) use self::rows::{Labels, Row, Rows};
+pub(crate) use self::slicer::{Finished, Slicer, Taken, has_switches};
 
 /// Most losses whose times are kept: 8 MiB. After that, what began before a loss is not known.
 const MOST_LOSSES: usize = 1 << 20;
 
-/// The numbers that states of threads have in the page.
-pub(super) mod state {
-    pub(in crate::timeline) const UNKNOWN: u32 = 0;
-    pub(in crate::timeline) const RUNS: u32 = 1;
-    pub(in crate::timeline) const WOKEN: u32 = 2;
-    pub(in crate::timeline) const PREEMPTED: u32 = 3;
-    pub(in crate::timeline) const SLEEPS: u32 = 4;
-    pub(in crate::timeline) const BLOCKED: u32 = 5;
-    pub(in crate::timeline) const STOPPED: u32 = 6;
+/// The numbers of the states of threads.
+pub(crate) mod state {
+    pub(crate) const UNKNOWN: u32 = 0;
+    pub(crate) const RUNS: u32 = 1;
+    pub(crate) const WOKEN: u32 = 2;
+    pub(crate) const PREEMPTED: u32 = 3;
+    pub(crate) const SLEEPS: u32 = 4;
+    pub(crate) const BLOCKED: u32 = 5;
+    pub(crate) const STOPPED: u32 = 6;
     /// It will not run again.
-    pub(in crate::timeline) const ENDED: u32 = 7;
+    pub(crate) const ENDED: u32 = 7;
 }
 
 /// When and where a record was made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(crate) struct At {
     /// Since the first event.
-    pub(super) time: u64,
-    pub(super) cpu: u32,
+    pub(crate) time: u64,
+    pub(crate) cpu: u32,
     /// The event, counted from 1.
-    pub(super) event: u64,
+    pub(crate) event: u64,
+}
+
+/// A time in which something goes on in a row. Times count from the first event, `end` is not before `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) row: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// What goes on, as the row counts it.
+    pub(crate) key: u32,
+    /// More about it: what the row says.
+    pub(crate) arg: i64,
+    /// The events that it begins and ends with, counted from 1; 0 if there is none.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
 }
 
 /// Where slices go.
 #[derive(Debug, Default)]
-pub(super) struct Sink {
-    pub(super) rows: Rows,
-    pub(super) labels: Labels,
-    pub(super) slices: Vec<Slice>,
+pub(crate) struct Sink {
+    pub(crate) rows: Rows,
+    pub(crate) labels: Labels,
+    pub(crate) slices: Vec<Slice>,
 }
 
 /// A slice without its row.
@@ -110,14 +130,14 @@ struct Thread {
 }
 
 /// A thread's id and its last name.
-pub(super) type Named = (Tid, Box<[u8]>);
+pub(crate) type Named = (Tid, Box<[u8]>);
 
 /// The threads of a recording.
 type Threads = crate::analysis::answers::Threads<Thread>;
 
 /// All tracks.
 #[derive(Debug)]
-pub(super) struct Tracks {
+struct Tracks {
     threads: Threads,
     losses: Losses,
     sched: sched::Sched,
@@ -129,7 +149,7 @@ pub(super) struct Tracks {
 
 impl Tracks {
     /// Of a recording that has `sched_switch` or not, of a machine with these system calls.
-    pub(super) fn new(has_switches: bool, names: Option<SyscallTable>) -> Self {
+    fn new(has_switches: bool, names: Option<SyscallTable>) -> Self {
         Self {
             threads: Threads::default(),
             losses: Losses::default(),
@@ -142,12 +162,12 @@ impl Tracks {
     }
 
     /// The number of the thread that has an id now; `None` if there are too many threads.
-    pub(super) fn thread(&mut self, tid: Tid) -> Option<u32> {
+    fn thread(&mut self, tid: Tid) -> Option<u32> {
         self.threads.find(tid, Thread::default).map(|(index, _)| index as u32)
     }
 
     /// Looks at a record that is known.
-    pub(super) fn look(&mut self, at: At, event: &Event<'_>, sink: &mut Sink) {
+    fn look(&mut self, at: At, event: &Event<'_>, sink: &mut Sink) {
         let Self { threads, losses, sched, calls, irqs, io, .. } = self;
         match &event.known {
             Known::Switch(switch) => {
@@ -188,7 +208,7 @@ impl Tracks {
     }
 
     /// A function of the kernel is called or returns.
-    pub(super) fn graph(
+    fn graph(
         &mut self,
         at: At,
         record: &[u8],
@@ -202,7 +222,7 @@ impl Tracks {
     }
 
     /// Events of a CPU are missing between its last record and now.
-    pub(super) fn lost(&mut self, at: At, since: u64, count: u64, sink: &mut Sink) {
+    fn lost(&mut self, at: At, since: u64, count: u64, sink: &mut Sink) {
         if self.losses.times.len() < MOST_LOSSES {
             self.losses.times.push(since);
         }
@@ -217,7 +237,7 @@ impl Tracks {
     }
 
     /// The recording ends: what goes on then is told up to there.
-    pub(super) fn finish(&mut self, end: u64, symbols: &dyn Symbols, sink: &mut Sink) {
+    fn finish(&mut self, end: u64, symbols: &dyn Symbols, sink: &mut Sink) {
         let Self { threads, losses, sched, calls, irqs, io, graph } = self;
         sched.finish(end, threads, losses, sink);
         calls.finish(end, threads, losses, sink);
@@ -227,12 +247,12 @@ impl Tracks {
     }
 
     /// How many requests to block devices are not told of.
-    pub(super) fn requests_left_out(&self) -> u64 {
+    fn requests_left_out(&self) -> u64 {
         self.io.left_out()
     }
 
     /// Ids and names of all threads, and how often one was seen for which there was no room.
-    pub(super) fn into_threads(self) -> (Vec<Named>, u64) {
+    fn into_threads(self) -> (Vec<Named>, u64) {
         let (all, left_out) = self.threads.into_parts();
         (all.into_iter().map(|thread| (thread.tid, thread.name)).collect(), left_out)
     }

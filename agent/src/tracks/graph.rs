@@ -50,13 +50,13 @@ struct Fields {
 
 /// The events of a file.
 #[derive(Debug, Default)]
-pub(in crate::timeline) struct GraphEvents {
+pub(crate) struct GraphEvents {
     by_id: HashMap<u16, Fields>,
 }
 
 impl GraphEvents {
     /// Those of a table.
-    pub(in crate::timeline) fn of(events: &EventTable) -> Self {
+    pub(crate) fn of(events: &EventTable) -> Self {
         let mut by_id = HashMap::new();
         for event in events.iter().filter(|event| event.system() == "ftrace") {
             let is_exit = match event.name() {
@@ -74,7 +74,7 @@ impl GraphEvents {
     }
 
     /// Whether an event is one of them.
-    pub(in crate::timeline) fn contains(&self, id: u16) -> bool {
+    pub(crate) fn contains(&self, id: u16) -> bool {
         self.by_id.contains_key(&id)
     }
 

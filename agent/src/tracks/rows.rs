@@ -1,6 +1,6 @@
 //! The lines of the timeline, and names that are told by number.
 
-use std::collections::HashMap;
+use crate::fast_map::FastMap;
 
 /// Most rows. What belongs into others is left out, and counted.
 const MOST_ROWS: usize = 1 << 18;
@@ -11,7 +11,7 @@ const LABEL: usize = 256;
 
 /// What a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Row {
+pub(crate) enum Row {
     /// Who runs on a CPU; keys of its slices are threads.
     Cpu(u32),
     /// Interrupts on a CPU, by how deep they are inside one another; keys are labels.
@@ -36,7 +36,7 @@ pub(super) enum Row {
 
 impl Row {
     /// Its number in the page, whom it belongs to, and which of several it is.
-    pub(super) fn told(self) -> (u8, u64, u32) {
+    pub(crate) fn told(self) -> (u8, u64, u32) {
         match self {
             Self::Cpu(cpu) => (0, cpu.into(), 0),
             Self::Irq(cpu, depth) => (1, cpu.into(), depth),
@@ -52,32 +52,32 @@ impl Row {
     }
 
     /// Whether densities tell each key's share; otherwise the one that has most.
-    pub(super) fn has_few_keys(self) -> bool {
+    pub(crate) fn has_few_keys(self) -> bool {
         matches!(self, Self::Thread(_))
     }
 }
 
 /// What is in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     /// Slices or events.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// Of slices; of threads, for how long they ran.
-    pub(super) time: u64,
+    pub(crate) time: u64,
 }
 
 /// All rows, in the order in which they were seen.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     all: Vec<(Row, Sum)>,
-    numbers: HashMap<Row, u32>,
+    numbers: FastMap<Row, u32>,
     /// What had no room.
-    pub(super) left_out: u64,
+    pub(crate) left_out: u64,
 }
 
 impl Rows {
     /// The number of a row; `None` if there are too many.
-    pub(super) fn number(&mut self, row: Row) -> Option<u32> {
+    pub(crate) fn number(&mut self, row: Row) -> Option<u32> {
         if let Some(number) = self.numbers.get(&row) {
             return Some(*number);
         }
@@ -92,12 +92,12 @@ impl Rows {
     }
 
     /// A row by its number.
-    pub(super) fn get(&self, number: u32) -> Option<Row> {
+    pub(crate) fn get(&self, number: u32) -> Option<Row> {
         self.all.get(number as usize).map(|(row, _)| *row)
     }
 
     /// Counts a slice or an event of a row.
-    pub(super) fn count(&mut self, number: u32, time: u64) {
+    pub(crate) fn count(&mut self, number: u32, time: u64) {
         if let Some((_, sum)) = self.all.get_mut(number as usize) {
             sum.count += 1;
             sum.time = sum.time.saturating_add(time);
@@ -105,27 +105,27 @@ impl Rows {
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Row, Sum)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Row, Sum)> {
         self.all.iter().copied()
     }
 }
 
 /// Names by number. 0 is the name of all for which there is no room.
 #[derive(Debug)]
-pub(super) struct Labels {
+pub(crate) struct Labels {
     all: Vec<String>,
-    numbers: HashMap<String, u32>,
+    numbers: FastMap<String, u32>,
 }
 
 impl Default for Labels {
     fn default() -> Self {
-        Self { all: vec!["(one of very many)".to_owned()], numbers: HashMap::new() }
+        Self { all: vec!["(one of very many)".to_owned()], numbers: FastMap::default() }
     }
 }
 
 impl Labels {
     /// The number of a name.
-    pub(super) fn number(&mut self, name: &str) -> u32 {
+    pub(crate) fn number(&mut self, name: &str) -> u32 {
         // It is known by what is kept of it: a long one would otherwise be a new one each time.
         let end = name.char_indices().nth(LABEL).map_or(name.len(), |(end, _)| end);
         let name = name.get(..end).unwrap_or(name);
@@ -142,7 +142,7 @@ impl Labels {
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> &[String] {
+    pub(crate) fn all(&self) -> &[String] {
         &self.all
     }
 }

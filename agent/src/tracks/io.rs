@@ -1,9 +1,8 @@
 //! Requests to block devices, from issue to completion.
 
-use std::collections::HashMap;
-
 use super::{At, Part, Row, Sink};
 use crate::analysis::answers::{self, Completion, Known, Place, Requests, Scope};
+use crate::fast_map::FastMap;
 
 /// Most rows of a device. Requests that have none of their own are in the last.
 const LANES: usize = 16;
@@ -21,7 +20,7 @@ struct Open {
 pub(super) struct Io {
     requests: Requests<Open>,
     /// How many requests are in each row of a device.
-    lanes: HashMap<u64, [u32; LANES]>,
+    lanes: FastMap<u64, [u32; LANES]>,
 }
 
 impl Io {
