@@ -36,7 +36,8 @@ use crate::{
     fast::{self, Frame},
     globals,
     maps::{CONTROL, PAGES, STRING_NOTES, SYSCALLS},
-    ring::{clamp_to, give_up, take},
+    parts,
+    ring::{self, clamp_to, give_up, take},
     side, strings, syscalls,
 };
 
@@ -130,7 +131,7 @@ fn at_exit(ctx: *const u64, note: *mut StringNote, current: &Current) {
     give_up(ctl);
     // Programs that came meanwhile have left their records to the holder.
     if !side::is_empty(ctl) {
-        side::flush(ctl);
+        parts::flush(ring::row_of(ctl));
     }
 }
 

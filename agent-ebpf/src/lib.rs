@@ -519,12 +519,31 @@ pub mod rate {
     }
 }
 
-/// Code that the agent writes at the start. The programs call it as helpers of these numbers, which no kernel
-/// has; before a program is loaded, each such call becomes one of the code appended to it, or "yes" where
-/// there is nothing to ask.
+/// Code that the agent appends to programs. They call it as helpers of these numbers, which no kernel has;
+/// before a program is loaded, each such call becomes one of the code appended to it.
 pub mod parts {
-    /// `u64 filter(const void *ctx)`: whether an event of the generic lane is wanted, by its record.
+    /// `u64 filter(const void *ctx)`: whether an event of the generic lane is wanted, by its record. Written
+    /// by the agent at the start; where there is nothing to ask, the call becomes "yes".
     pub const EVENT_FILTER: i32 = 0x7f00_0001;
+    /// `u64 ring_make_room(u64 row, u64 time, u64 need)`: room in the ring of a row of the control map, for
+    /// the holder of its flag. One of [`APART`].
+    pub const MAKE_ROOM: i32 = 0x7f00_0002;
+    /// `u64 side_try_append(u64 row, u64 size, u64 cookie)`: takes an entry of a row's side queue. One of
+    /// [`APART`].
+    pub const TRY_APPEND: i32 = 0x7f00_0003;
+    /// `u64 side_flush(u64 row)`: moves entries of a row's side queue to the ring. One of [`APART`].
+    pub const FLUSH: i32 = 0x7f00_0004;
+    /// `u64 side_move_entry(u64 row)`: moves one entry, for the holder of the ring's flag. One of [`APART`].
+    pub const MOVE_ENTRY: i32 = 0x7f00_0005;
+
+    /// The object's functions that programs call this way: number, name and how many arguments each has, all
+    /// of which are numbers. They are what programs do now and then, and have most of the branches.
+    pub const APART: [(i32, &str, u32); 4] = [
+        (MAKE_ROOM, "ring_make_room", 3),
+        (TRY_APPEND, "side_try_append", 3),
+        (FLUSH, "side_flush", 1),
+        (MOVE_ENTRY, "side_move_entry", 1),
+    ];
 }
 
 /// A thread's name as it became known.

@@ -20,7 +20,7 @@ use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 use crate::{
     atomic, context, diagnose, globals, hold,
     maps::{CONTROL, ENABLED, LEDGER, PAGE_META, PAGES, Page},
-    owned, side, wake,
+    owned, parts, side, wake,
 };
 
 /// Longest payload, in words, whose length fits the event header's `type_len` (include/linux/ring_buffer.h,
@@ -177,7 +177,7 @@ impl Ring {
     #[inline(always)]
     pub fn flush_side(&self) {
         if !side::is_empty(self.ctl) {
-            side::flush(self.ctl);
+            parts::flush(row_of(self.ctl));
         }
         wake::after_event(self.ctl);
     }
@@ -216,7 +216,7 @@ impl Ring {
         // Time that stepped back is a huge delta here.
         let mut delta = time.wrapping_sub(ctl.last_time);
         if at == 0 || at + need > FULL || delta > DELTA_MASK {
-            at = make_room(self.ctl, time, need) as u32;
+            at = parts::make_room(row_of(self.ctl), time, need) as u32;
             if at == 0 {
                 return None;
             }
@@ -276,9 +276,25 @@ pub fn give_up(ctl: *mut CpuControl) {
     atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
 }
 
-/// The rarer half of [`Ring::room`]: a time extend, another page, time that stepped back. The event's delta
-/// is 0 after it. Gives 0 if the ring is full.
-#[inline(never)]
+/// Which element of the control map this is.
+#[inline(always)]
+pub fn row_of(ctl: *mut CpuControl) -> u32 {
+    // SAFETY: the map's value; the agent has set the row before it opened the gate.
+    unsafe { (*ctl).row }
+}
+
+/// The rarer half of [`Ring::room`], in the ring of this row: a time extend, another page, time that stepped
+/// back. The event's delta is 0 after it. Gives 0 if the ring is full.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/ring_make_room")]
+extern "C" fn ring_make_room(row: u64, time: u64, need: u64) -> u64 {
+    match CONTROL.get_ptr_mut(row as u32, globals::control_len()) {
+        Some(ctl) => make_room(ctl, time, need as u32),
+        None => 0,
+    }
+}
+
+#[inline(always)]
 fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
     // SAFETY: as in `Ring::control`, whose reference the caller does not use any more.
     let ctl = unsafe { &mut *ctl };

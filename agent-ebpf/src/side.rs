@@ -17,15 +17,17 @@ use aya_ebpf::{
 use crate::{
     atomic, context, diagnose, globals,
     maps::{CONTROL, SIDE, Side},
-    ring::{self, LONG_HEADER, Ring, Room, clamp, clamp_to, put},
+    parts,
+    ring::{self, LONG_HEADER, Ring, Room, clamp, clamp_to, put, row_of},
     stack,
 };
 
 const HEADER: u32 = size_of::<SideEntry>() as u32;
 /// How often an append tries again because an interrupt came between.
 const TRIES: usize = 4;
-/// Entries moved at one release. The verifier walks through each of them; what is left waits for the next
-/// event, which adds one itself.
+/// Says that one is worth it. No position is that large.
+const AGAIN: u64 = u64::MAX - 1;
+/// Entries moved at one release; what is left waits for the next event, which adds one itself.
 const FLUSH_MAX: usize = 2;
 
 /// An entry that is being filled.
@@ -118,42 +120,60 @@ fn marker(position: u64, len: u32) -> u64 {
 /// Takes `size` bytes in one piece, and stamps them. Gives the position, or all ones.
 #[inline(never)]
 fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
+    for _ in 0..TRIES {
+        let position = parts::try_append(row_of(ctl), size, cookie);
+        if position != AGAIN {
+            return position;
+        }
+    }
+    u64::MAX
+}
+
+/// The same in the queue of this row; [`AGAIN`] if an interrupt came between.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/side_try_append")]
+extern "C" fn side_try_append(row: u64, size: u64, cookie: u64) -> u64 {
+    match CONTROL.get_ptr_mut(row as u32, globals::control_len()) {
+        Some(ctl) => try_append(ctl, size as u32, cookie as u32),
+        None => u64::MAX,
+    }
+}
+
+#[inline(always)]
+fn try_append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     let size = (size + SIDE_ALIGN as u32 - 1) & !(SIDE_ALIGN as u32 - 1);
     let Some(queue) = queue(ctl) else { return u64::MAX };
     let (side_tail, side_head) = ends(ctl);
-    for _ in 0..TRIES {
-        let (tail, head) = (atomic::load(side_tail), atomic::load(side_head));
-        let to_end = globals::side_bytes() - offset(tail);
-        let skipped = if size > to_end { to_end } else { 0 };
-        let next = tail + u64::from(skipped + size);
-        if next - head > u64::from(globals::side_bytes()) {
-            diagnose::side_is_full(ctl, size);
-            return u64::MAX;
-        }
-        let time = context::now();
-        if !atomic::replace(side_tail, tail, next) {
-            continue;
-        }
-        let position = tail + u64::from(skipped);
-        let at = clamp_to(offset(position), globals::side_bytes() - HEADER);
-        let header: *mut SideEntry = within(queue, at);
-        // SAFETY: the map's value. The exchange has made these bytes, at a multiple of `SIDE_ALIGN`, this
-        // program's; the owner of the ring does not read them before the entry has its marker.
-        unsafe {
-            (*header).time = time;
-            (*header).cookie = cookie;
-            (*header).size = size;
-            (*header).kernel_stack = 0;
-            (*header).user_stacks = 0;
-        }
-        if skipped != 0 {
-            // Only the marker: it may be all that fits.
-            let at = clamp_to(offset(tail), globals::side_bytes() - 8);
-            atomic::store(within(queue, at), marker(tail, SIDE_SKIP));
-        }
-        return position;
+    let (tail, head) = (atomic::load(side_tail), atomic::load(side_head));
+    let to_end = globals::side_bytes() - offset(tail);
+    let skipped = if size > to_end { to_end } else { 0 };
+    let next = tail + u64::from(skipped + size);
+    if next - head > u64::from(globals::side_bytes()) {
+        diagnose::side_is_full(ctl, size);
+        return u64::MAX;
     }
-    u64::MAX
+    let time = context::now();
+    if !atomic::replace(side_tail, tail, next) {
+        return AGAIN;
+    }
+    let position = tail + u64::from(skipped);
+    let at = clamp_to(offset(position), globals::side_bytes() - HEADER);
+    let header: *mut SideEntry = within(queue, at);
+    // SAFETY: the map's value. The exchange has made these bytes, at a multiple of `SIDE_ALIGN`, this
+    // program's; the owner of the ring does not read them before the entry has its marker.
+    unsafe {
+        (*header).time = time;
+        (*header).cookie = cookie;
+        (*header).size = size;
+        (*header).kernel_stack = 0;
+        (*header).user_stacks = 0;
+    }
+    if skipped != 0 {
+        // Only the marker: it may be all that fits.
+        let at = clamp_to(offset(tail), globals::side_bytes() - 8);
+        atomic::store(within(queue, at), marker(tail, SIDE_SKIP));
+    }
+    position
 }
 
 /// `flush_side`: moves what is left in the queue of the CPU that its argument names. Run by the agent at a
@@ -163,19 +183,21 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
 pub fn flush_side(ctx: RawTracePointContext) -> i32 {
     let cpu: u64 = ctx.arg(0);
     let Some(ctl) = CONTROL.get_ptr_mut(cpu as u32, globals::control_len()) else { return -1 };
-    flush(ctl);
+    parts::flush(cpu as u32);
     let (tail, head) = ends(ctl);
     (atomic::load(tail) - atomic::load(head)) as i32
 }
 
-/// Moves entries to the ring, unless somebody writes there.
-#[inline(never)]
-pub fn flush(ctl: *mut CpuControl) -> u64 {
+/// Moves entries of this row to the ring, unless somebody writes there.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/side_flush")]
+extern "C" fn side_flush(row: u64) -> u64 {
+    let Some(ctl) = CONTROL.get_ptr_mut(row as u32, globals::control_len()) else { return 0 };
     if !ring::take(ctl) {
         return 0;
     }
     for _ in 0..FLUSH_MAX {
-        if move_entry(ctl) == 0 {
+        if parts::move_entry(row as u32) == 0 {
             break;
         }
     }
@@ -183,9 +205,15 @@ pub fn flush(ctl: *mut CpuControl) -> u64 {
     0
 }
 
-/// Moves the oldest entry to the ring, for the holder of the flag. Gives 0 if there is none, or if it is not
-/// complete.
-#[inline(never)]
+/// Moves the oldest entry of this row to the ring, for the holder of the flag. Gives 0 if there is none, or
+/// if it is not complete.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/side_move_entry")]
+extern "C" fn side_move_entry(row: u64) -> u64 {
+    CONTROL.get_ptr_mut(row as u32, globals::control_len()).map_or(0, move_entry)
+}
+
+#[inline(always)]
 fn move_entry(ctl: *mut CpuControl) -> u64 {
     // SAFETY: the map's value; only the holder of the flag changes this word.
     let head = unsafe { (*ctl).side_head };
@@ -211,9 +239,7 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
     // complete, and only the holder of the flag uses it until `side_head` passes it.
     let (time, cookie) = unsafe { ((*header).time, (*header).cookie) };
     if len > 8 {
-        // SAFETY: the map's value; the agent has set the row before it opened the gate.
-        let row = unsafe { (*ctl).row };
-        if let Some(mut ring) = Ring::at(ctl, row, cookie) {
+        if let Some(mut ring) = Ring::at(ctl, row_of(ctl), cookie) {
             // SAFETY: the map's value: the record of `len` bytes follows the header.
             let record: *const u8 = unsafe { header.add(1).cast() };
             move_record(&mut ring, time, record, len);
@@ -260,9 +286,7 @@ fn move_stacks(ctl: *mut CpuControl, header: *mut SideEntry, time: u64) {
 #[inline(never)]
 fn move_stack(ctl: *mut CpuControl, slot: u32, time: u64, record: *const u8, len: u32) -> u64 {
     if slot != 0 {
-        // SAFETY: the map's value; the agent has set the row before it opened the gate.
-        let row = unsafe { (*ctl).row };
-        if let Some(mut ring) = Ring::at(ctl, row, slot - 1) {
+        if let Some(mut ring) = Ring::at(ctl, row_of(ctl), slot - 1) {
             move_record(&mut ring, time, record, len);
         }
     }

@@ -3,7 +3,7 @@
 use agent_ebpf::{CpuControl, switched};
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext};
 
-use crate::{atomic, diagnose, globals, maps::CONTROL, owned, ring, side};
+use crate::{atomic, diagnose, globals, maps::CONTROL, owned, parts, ring, side};
 
 /// `switch_page`: hands the open page of this CPU to the agent, if it has events, and what interrupts have
 /// left in the side queue before it. Run by the agent through `BPF_PROG_TEST_RUN` on the CPU that it means:
@@ -31,7 +31,7 @@ pub fn close_page(ctx: &RawTracePointContext, then: impl FnOnce(*mut CpuControl)
     if atomic::load(enabled) | atomic::load(paused) == 0 {
         return None;
     }
-    side::flush(ctl);
+    parts::flush(ring::row_of(ctl));
     // An interrupt of the agent's can come while a program writes.
     if !ring::take(ctl) {
         diagnose::page_switched(cpu, 0, switched::BUSY);

@@ -11,7 +11,7 @@ use std::{
 
 use tracer_agent::{
     analysis::diff::differing_fields,
-    event::{Array, EventTable, Location, Machine, NoNames},
+    event::{Array, EventTable, Field, Location, Machine, NoNames},
     kernel::features::tracepoints_are_preemptible,
 };
 
@@ -32,7 +32,7 @@ const RESCHED_LAZY: u8 = 0x02;
 const RESCHED: u8 = 0x04 | 0x20;
 
 /// Fields that the kernel does not fill in some cases.
-const UNSET: [(&str, &str); 5] = [
+const UNSET: [(&str, &str); 20] = [
     // A next hop without a gateway sets neither address (include/trace/events/fib.h).
     ("fib_table_lookup", "gw4"),
     ("fib_table_lookup", "gw6"),
@@ -41,6 +41,22 @@ const UNSET: [(&str, &str); 5] = [
     // Declared, but never assigned (include/trace/events/wbt.h).
     ("wbt_stat", "rtime"),
     ("wbt_stat", "wtime"),
+    // Declared, but never assigned (fs/xfs/xfs_trace.h).
+    ("xfs_attr_list_add", "dupcnt"),
+    ("xfs_attr_list_full", "dupcnt"),
+    ("xfs_attr_list_leaf", "dupcnt"),
+    ("xfs_attr_list_leaf_end", "dupcnt"),
+    ("xfs_attr_list_node_descend", "dupcnt"),
+    ("xfs_attr_list_notfound", "dupcnt"),
+    ("xfs_attr_list_sf", "dupcnt"),
+    ("xfs_attr_list_sf_all", "dupcnt"),
+    ("xfs_attr_leaf_list", "dupcnt"),
+    ("xfs_attr_node_list", "dupcnt"),
+    ("xfs_defer_finish", "committed"),
+    ("xfs_defer_finish_done", "committed"),
+    ("xfs_defer_trans_roll", "committed"),
+    ("xfs_exchrange_after", "broot_size"),
+    ("xfs_exchrange_before", "broot_size"),
 ];
 
 /// Whether the event has fields that the kernel leaves unset: they hold what the buffer held before.
@@ -231,6 +247,9 @@ fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap
 ///   changes the exit state from zombie to dead on another CPU.
 /// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between, or some
 ///   where the processor is emulated.
+/// - The time at which Btrfs got a lock (include/trace/events/btrfs.h).
+/// - What threads of XFS and Btrfs share: how many hold a buffer, an inode or a group, how often something
+///   was changed, and where the log is (fs/xfs/xfs_trace.h, include/trace/events/btrfs.h).
 pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bool {
     // EXIT_DEAD, EXIT_ZOMBIE (include/linux/sched.h).
     const EXIT: [u32; 2] = [0x10, 0x20];
@@ -244,8 +263,47 @@ pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bo
         "timer_start" | "timer_expire_entry" => {
             both("now").is_some_and(|[reference, ours]| (1..=10).contains(&reference.abs_diff(ours)))
         }
+        "btrfs_tree_lock" | "btrfs_tree_read_lock" => {
+            both("end_ns").is_some_and(|[reference, ours]| reference != ours)
+        }
+        _ if ["btrfs", "xfs"].contains(&event.system.as_str()) => differ_by_little(event, reference, ours),
         _ => false,
     }
+}
+
+/// Whether records differ in numbers only, and these by little or because they are places in a log.
+fn differ_by_little(event: &Event, reference: &Record, ours: &Record) -> bool {
+    const LITTLE: u64 = 64;
+    const IN_THE_LOG: [&str; 7] = [
+        "curr_block",
+        "grant_reserve_bytes",
+        "grant_write_bytes",
+        "head_lsn",
+        "old_lsn",
+        "tail_lsn",
+        "tail_space",
+    ];
+    let number = |record: &Record, field: &Field| match field.size {
+        4 => Some(u64::from(le_u32(&record.bytes, field.offset as usize))),
+        8 => Some(
+            u64::from(le_u32(&record.bytes, field.offset as usize))
+                | u64::from(le_u32(&record.bytes, field.offset as usize + 4)) << 32,
+        ),
+        _ => None,
+    };
+    let bytes = |record: &Record, field: &Field| {
+        let start = field.offset as usize;
+        record.bytes.get(start..start + field.size as usize).map(<[u8]>::to_vec)
+    };
+    let mut differing =
+        event.format.fields.iter().filter(|field| bytes(reference, field) != bytes(ours, field)).peekable();
+    differing.peek().is_some()
+        && differing.all(|field| {
+            let both = number(reference, field).zip(number(ours, field));
+            field.location == Location::Inline
+                && (IN_THE_LOG.contains(&&*field.name)
+                    || both.is_some_and(|(reference, ours)| reference.abs_diff(ours) <= LITTLE))
+        })
 }
 
 /// How the records of one event compare.

@@ -3,6 +3,7 @@
 //! A workload says when it began and ended and which threads it had, so that a test can compare just these.
 
 mod calls;
+mod disks;
 mod io;
 
 use std::{
@@ -110,6 +111,8 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
             calls_under_ticks();
         }
         "block" => block(scratch),
+        "xfs" => disks::xfs(scratch),
+        "btrfs" => disks::btrfs(scratch),
         "mixed" => mixed(scratch),
         "names" => names(),
         "load" => load(scratch),

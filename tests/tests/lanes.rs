@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use integration_tests::agent;
+use tracer_agent::kernel::{features::tracepoints_are_preemptible, version::KernelVersion};
 
 #[test]
 fn the_fast_lane_can_be_asked_for() {
@@ -22,6 +23,22 @@ fn the_fast_lane_can_be_asked_for() {
             .unwrap_or_else(|| panic!("{ledger}"));
         assert!(misses.starts_with(|digit: char| digit.is_ascii_digit()), "{program}: {ledger}");
     }
+}
+
+#[test]
+fn where_there_are_many_events_programs_have_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let record = |systems: &[&str]| {
+        let events = systems.iter().flat_map(|system| ["-e", system]);
+        agent::record(&file, events.chain(["true"]));
+        ledger(&file).matches("others\",\"recursion_misses\":").count()
+    };
+    assert_eq!(record(&["filelock"]), 0);
+    let together = record(&["ext4", "filelock", "jbd2", "writeback"]);
+    // Raw tracepoints have cookies since 6.10.
+    let can_share = KernelVersion::running().unwrap() >= KernelVersion::new(6, 10, 0);
+    assert_eq!(together > 0, can_share && !tracepoints_are_preemptible(), "{together}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A disk for guests: an NVMe drive with an ext4 file system on a partition, which Debian's cloud kernels
-//! have all drivers for.
+//! A disk for guests: an NVMe drive with an ext4 file system on a partition. Debian's cloud kernels have
+//! nearly all of its drivers built in; the others load them as modules, as most of Debian's servers do.
 //!
 //! Its requests go through a scheduler, as those of most disks do, so that they are inserted and merged
 //! before they are issued.
@@ -20,6 +20,11 @@ pub const SCHEDULER_FILE: &str = "/sys/block/nvme0n1/queue/scheduler";
 pub const SCHEDULER: &str = "mq-deadline";
 /// The file system.
 pub const FILE_SYSTEM: &str = "ext4";
+/// The drive's driver.
+const DRIVER: &str = "nvme";
+/// What the file system asks the kernel for by the name of an algorithm, and not by that of a module. Newer
+/// kernels have it in their library.
+const CHECKSUM: &str = "crc32c_generic";
 
 /// Its size. The file takes what the guest writes.
 const BYTES: u64 = 1 << 30;
@@ -58,6 +63,46 @@ fn partition(path: &Path) -> io::Result<()> {
 
 /// The modules that this kernel needs for the disk, with their names, in the order in which they are loaded.
 pub(crate) fn modules(kernel: &Kernel) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let module = kernel.module(SCHEDULER)?;
-    Ok(module.into_iter().map(|image| (SCHEDULER.to_owned(), image)).collect())
+    let mut found = Vec::new();
+    for name in [SCHEDULER, DRIVER, FILE_SYSTEM] {
+        add_module(kernel, name, &mut found)?;
+    }
+    if kernel.has_module(CHECKSUM)? {
+        add_module(kernel, CHECKSUM, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Adds a module behind those that it needs, unless it is there or built in.
+fn add_module(kernel: &Kernel, name: &str, to: &mut Vec<(String, Vec<u8>)>) -> Result<(), Error> {
+    if to.iter().any(|(known, _)| known == name) {
+        return Ok(());
+    }
+    let Some(image) = kernel.module(name)? else { return Ok(()) };
+    for needed in needed_by(&image) {
+        add_module(kernel, &needed, to)?;
+    }
+    to.push((name.to_owned(), image));
+    Ok(())
+}
+
+/// The modules that a module needs, which its section `.modinfo` names: `depends=A,B` between NULs.
+fn needed_by(image: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = image.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
+    let names = image[at + KEY.len()..].split(|&byte| byte == 0).next().unwrap_or_default();
+    let names = String::from_utf8_lossy(names);
+    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needed_by;
+
+    #[test]
+    fn a_module_names_what_it_needs() {
+        assert_eq!(needed_by(b"\0license=GPL\0depends=mbcache,jbd2\0name=ext4\0"), ["mbcache", "jbd2"]);
+        assert!(needed_by(b"\0depends=\0name=loop\0").is_empty());
+        assert!(needed_by(b"no module").is_empty());
+    }
 }

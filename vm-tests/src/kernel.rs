@@ -6,6 +6,7 @@
 //! downloaded and unpacked, never installed, and kept: once there, a kernel needs no network.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -95,16 +96,18 @@ impl Kernel {
 
     /// The image of a module; `None` if it is built in.
     pub(crate) fn module(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        let dir = modules_dir(&self.root, self.release());
-        let built_in = dir.join("modules.builtin");
-        // One module's path below `kernel` a line.
-        let is_it = |path: &str| path.rsplit('/').next() == Some(&format!("{name}.ko"));
-        if fs::read_to_string(&built_in).map_err(Error::io(&built_in))?.lines().any(is_it) {
+        let built_in = modules_dir(&self.root, self.release()).join("modules.builtin");
+        let path = self.module_path(name)?;
+        // One module's path below `kernel` a line. The packages of 7.2 do not have it.
+        let is_built_in = match fs::read_to_string(&built_in) {
+            Ok(list) => list.lines().any(|path| is_module(path, name)),
+            Err(error) if error.kind() == ErrorKind::NotFound => path.is_none(),
+            Err(error) => return Err(Error::io(&built_in)(error)),
+        };
+        if is_built_in {
             return Ok(None);
         }
-        let dir = dir.to_string_lossy();
-        let found = output("find", &[&dir, "-name", &format!("{name}.ko*")], Path::new("/"))?;
-        match found.lines().next() {
+        match path.as_deref() {
             Some(path) if Path::new(path).extension().is_some_and(|extension| extension == "xz") => {
                 raw_output("xz", &["--decompress", "--stdout", path], Path::new("/")).map(Some)
             }
@@ -116,6 +119,17 @@ impl Kernel {
         }
     }
 
+    /// Whether there is a module of this name that can be loaded.
+    pub(crate) fn has_module(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.module_path(name)?.is_some())
+    }
+
+    fn module_path(&self, name: &str) -> Result<Option<String>, Error> {
+        let dir = modules_dir(&self.root, self.release());
+        let found = output("find", &[&dir.to_string_lossy(), "-name", "*.ko*"], Path::new("/"))?;
+        Ok(found.lines().find(|path| is_module(path, name)).map(str::to_owned))
+    }
+
     /// The first kernel whose name matches a glob, downloaded if it is not here yet.
     pub fn find(glob: &str) -> Result<Self, Error> {
         Self::matching(glob)?.into_iter().next().ok_or_else(|| no_such_kernel(glob))
@@ -125,6 +139,13 @@ impl Kernel {
     pub fn matching(glob: &str) -> Result<Vec<Self>, Error> {
         sources(glob)?.into_iter().map(fetch).collect()
     }
+}
+
+/// Whether a path is that of a module's file: compressed or not, and with `-` or `_` in its name.
+fn is_module(path: &str, name: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let same = |(stem, _): (&str, &str)| stem.replace('-', "_") == name.replace('-', "_");
+    file.split_once(".ko").is_some_and(same)
 }
 
 fn sources(glob: &str) -> Result<Vec<&'static Source>, Error> {
@@ -279,6 +300,13 @@ mod tests {
             ["linux-image-6.12.9+deb13-cloud", "linux-image-6.12.48-cloud", "linux-image-6.9.100-cloud"];
         assert_eq!(names.into_iter().max_by_key(|name| numbers(name)), Some(names[1]));
         assert!(numbers("linux-image-7.10.1") > numbers("linux-image-7.9.3"));
+    }
+
+    #[test]
+    fn files_of_modules_are_known_by_their_names() {
+        assert!(is_module("kernel/block/mq-deadline.ko", "mq-deadline"));
+        assert!(is_module("/a/nvme-core.ko.xz", "nvme_core"));
+        assert!(!is_module("/a/nvme-core.ko.xz", "nvme") && !is_module("/nvme.ko/a.c", "nvme"));
     }
 
     #[test]

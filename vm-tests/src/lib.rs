@@ -175,6 +175,16 @@ macro_rules! on_rt_kernels {
     };
 }
 
+/// As [`on_every_kernel!`], on a kernel of each series that has drivers and file systems as modules: once in
+/// a file.
+#[macro_export]
+macro_rules! on_kernels_with_modules {
+    ($($test:ident),+ $(,)?) => {
+        $crate::on_every_kernel!(@module k6_1_rt, "6.1-rt", $($test)+);
+        $crate::on_every_kernel!(@module k6_12_generic, "6.12-generic", $($test)+);
+    };
+}
+
 /// As [`on_every_kernel!`], on the newest kernel there is, which the others leave out: its tests share a boot
 /// (`tests/newest.rs`).
 #[macro_export]

@@ -154,8 +154,7 @@ impl<'k> Vm<'k> {
         self
     }
 
-    /// Adds a [`disk`] and mounts it at this path before the first command. For kernels that have the drivers
-    /// of NVMe drives and ext4 built in: the cloud kernels.
+    /// Adds a [`disk`] and mounts it at this path before the first command.
     #[must_use]
     pub fn disk(mut self, guest: &str) -> Self {
         self.disk = Some(guest.to_owned());

@@ -13,7 +13,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsRawFd, RawFd},
+        fd::{AsRawFd, OwnedFd, RawFd},
         unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     },
     time::{Duration, Instant},
@@ -73,19 +73,32 @@ const CLOSERS: usize = 32;
 /// # Errors
 /// When no process can be created; they are then closed here, which takes its time.
 pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
-    if attachments.is_empty() {
-        return Ok(());
-    }
     // Kprobes are attached from the first function to the last, and the kernel goes through all functions up
     // to the last one that has a probe for each that it takes away (`__ftrace_hash_rec_update`,
     // kernel/trace/ftrace.c).
     let links: Vec<RawFd> = attachments.iter().rev().map(|a| a.link.as_raw_fd()).collect();
     let carriers: Vec<RawFd> =
         attachments.iter().filter_map(|a| a.carrier.as_ref()).map(AsRawFd::as_raw_fd).collect();
+    in_background(&links, &carriers, attachments)
+}
+
+/// The same for perf events that nothing is attached to.
+///
+/// # Errors
+/// As above.
+pub fn close_in_background(carriers: Vec<OwnedFd>) -> io::Result<()> {
+    in_background(&[], &carriers.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(), carriers)
+}
+
+/// Has a child close these descriptors, all of which `owned` owns.
+fn in_background<T>(links: &[RawFd], carriers: &[RawFd], owned: T) -> io::Result<()> {
+    if links.is_empty() && carriers.is_empty() {
+        return Ok(());
+    }
     // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its
     // own.
     let (closed, closing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let mut keep: Vec<RawFd> = links.iter().chain(&carriers).copied().chain([closed.as_raw_fd()]).collect();
+    let mut keep: Vec<RawFd> = links.iter().chain(carriers).copied().chain([closed.as_raw_fd()]).collect();
     keep.sort_unstable();
     // SAFETY: the child makes only async-signal-safe calls on memory that was set up before the fork, and
     // never returns.
@@ -93,7 +106,7 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             // SAFETY: as above; this is the child.
-            unsafe { detacher(&keep, closed.as_raw_fd(), &links, &carriers) }
+            unsafe { detacher(&keep, closed.as_raw_fd(), links, carriers) }
         }
         child => {
             // The child at once leaves a grandchild behind and exits, so that no zombie stays with a
@@ -103,7 +116,7 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
-            drop(attachments);
+            drop(owned);
             drop(closing);
             Ok(())
         }
@@ -152,10 +165,10 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd, links: &[RawFd], carriers: &[R
             libc::flock(turn, libc::LOCK_EX);
             libc::close(fd);
             libc::flock(turn, libc::LOCK_UN);
-            libc::flock(queue, libc::LOCK_UN);
-            // Gives a recorder that waits for its turn the time to take it.
+            // Gives a recorder that waits for its turn the time to take it, before the next detacher asks.
             let pause = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
             libc::nanosleep(&raw const pause, std::ptr::null_mut());
+            libc::flock(queue, libc::LOCK_UN);
         }
         libc::_exit(0)
     }

@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::CString,
     io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use aya_obj::generated::bpf_insn;
@@ -12,11 +13,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verdict, verify},
-        program::{Body, LICENSE, Recorded, Subprograms},
+        parts::Code,
+        program::{Body, LICENSE, Recorded},
         sys,
     },
-    compile::fast::{Call, FastEvent, Hooks, Kind},
+    compile::fast::{
+        Call, FastEvent, Hooks, Kind, Module,
+        together::{self, Fragment},
+    },
     handover::{Descriptors, Missing, Number},
+    kernel::btf::TypeId,
     reason,
 };
 
@@ -80,6 +86,25 @@ struct Attached {
     slots: BTreeSet<u32>,
     /// Whether it records events, of which it counts those that it missed.
     records: bool,
+    hook: Hook,
+}
+
+/// What a program is attached to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Hook {
+    /// The tracepoint that it is loaded for.
+    Own,
+    /// A tracepoint, with a cookie.
+    Tracepoint { name: CString, cookie: u64 },
+}
+
+impl Hook {
+    fn attach(&self, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        match self {
+            Self::Own => sys::attach_tracing(program),
+            Self::Tracepoint { name, cookie } => sys::open_raw_tracepoint_with(program, name, *cookie),
+        }
+    }
 }
 
 impl FastLinks {
@@ -120,7 +145,7 @@ impl FastLinks {
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         let detached = self.programs.iter_mut().filter(|program| program.link.is_none());
         for program in detached.filter(|program| !program.slots.is_empty()) {
-            program.link = Some(sys::attach_tracing(program.program.as_fd())?);
+            program.link = Some(program.hook.attach(program.program.as_fd())?);
         }
         Ok(())
     }
@@ -139,6 +164,7 @@ struct AttachedState {
     link: Option<Number>,
     slots: BTreeSet<u32>,
     records: bool,
+    hook: Hook,
 }
 
 impl FastLinks {
@@ -150,6 +176,7 @@ impl FastLinks {
             link: of.link.map(|link| to.put(link)),
             slots: of.slots,
             records: of.records,
+            hook: of.hook,
         });
         FastState { programs: programs.collect() }
     }
@@ -160,9 +187,9 @@ impl FastLinks {
     /// A descriptor is missing.
     pub fn take_over(state: FastState, from: &mut Descriptors) -> Result<Self, Missing> {
         let of = |of: AttachedState| {
-            let AttachedState { name, program, link, slots, records } = of;
+            let AttachedState { name, program, link, slots, records, hook } = of;
             let link = link.map(|link| from.take(link)).transpose()?;
-            Ok(Attached { name, program: from.take(program)?, link, slots, records })
+            Ok(Attached { name, program: from.take(program)?, link, slots, records, hook })
         };
         Ok(Self { programs: state.programs.into_iter().map(of).collect::<Result<_, _>>()? })
     }
@@ -172,7 +199,6 @@ impl FastLinks {
 #[derive(Debug)]
 pub(crate) struct Loader<'a> {
     object: &'a Object,
-    subprograms: Subprograms<'a>,
     enter: &'a [bpf_insn],
     exit: &'a [bpf_insn],
     /// Copies strings at the exit, where some event has any.
@@ -180,24 +206,91 @@ pub(crate) struct Loader<'a> {
     hooks: Option<Hooks>,
 }
 
+/// An event to attach: its name, how it is recorded, and its slot.
+pub(crate) type ToAttach<'a> = (&'a str, &'a FastEvent, u32);
+
+/// From how many events on those that can have programs together do. Fewer are loaded as fast by themselves
+/// as the rest of a start takes, and cost less then.
+const MANY: usize = 100;
+/// Events of a program at most.
+const TOGETHER: usize = 32;
+
+/// An event of a program of many.
+struct Member<'a> {
+    /// Where it is among the events to attach.
+    at: usize,
+    name: &'a str,
+    slot: u32,
+    id: u16,
+    fragment: &'a Fragment,
+}
+
+impl Member<'_> {
+    /// Attaches the event's program, in which it is at `index`.
+    fn attach(&self, program: BorrowedFd<'_>, index: u16) -> io::Result<Attached> {
+        let tracepoint = self.name.split_once(':').map_or(self.name, |(_, name)| name);
+        let cookie = together::cookie(index, self.slot, self.id);
+        let hook = Hook::Tracepoint { name: CString::new(tracepoint)?, cookie };
+        let link = Some(hook.attach(program)?);
+        let (name, program) = (self.name.to_owned(), program.try_clone_to_owned()?);
+        Ok(Attached { name, program, link, slots: [self.slot].into(), records: false, hook })
+    }
+}
+
+/// Which events have programs together: those whose records are about as long, so that little room is asked
+/// for in vain, of tracepoints with as many arguments.
+fn groups<'a>(events: &[ToAttach<'a>]) -> Vec<Vec<Member<'a>>> {
+    let member = |(at, &(name, event, slot)): (usize, &ToAttach<'a>)| match &event.0 {
+        Kind::Own { id, together: Some(fragment), .. } => Some(Member { at, name, slot, id: *id, fragment }),
+        _ => None,
+    };
+    let mut members: Vec<Member<'a>> = events.iter().enumerate().filter_map(member).collect();
+    if members.len() < MANY {
+        return Vec::new();
+    }
+    members.sort_by_key(|member| (member.fragment.arguments, member.fragment.max));
+    let mut groups: Vec<Vec<Member<'a>>> = Vec::new();
+    for member in members {
+        match groups.last_mut() {
+            Some(group)
+                if group.len() < TOGETHER && group[0].fragment.arguments == member.fragment.arguments =>
+            {
+                group.push(member);
+            }
+            _ => groups.push(vec![member]),
+        }
+    }
+    groups.retain(|group| group.len() > 1);
+    groups
+}
+
 /// A program that one or more events need.
 enum Job<'a> {
     Own {
         name: &'a str,
-        tracepoint: u32,
+        tracepoint: Tracepoint<'a>,
         direct: &'a Body,
         copied: &'a Body,
         event: Recorded,
     },
     Calls {
         name: &'static str,
-        tracepoint: u32,
+        tracepoint: Tracepoint<'a>,
         code: &'a [bpf_insn],
     },
     /// Attached by another process.
     Attached {
         name: &'a str,
     },
+}
+
+/// What a program is loaded for.
+#[derive(Clone, Copy)]
+struct Tracepoint<'a> {
+    /// The number of its type.
+    type_id: TypeId,
+    /// The module in whose types it is; `None` for the kernel's own.
+    module: Option<&'a Module>,
 }
 
 impl Job<'_> {
@@ -218,7 +311,6 @@ impl<'a> Loader<'a> {
         let late_strings = late_strings.then(|| object.instructions(LATE_STRINGS)).transpose()?;
         Ok(Self {
             object,
-            subprograms: Subprograms::of_object(object)?,
             enter: object.instructions("syscall_enter")?,
             exit: object.instructions("syscall_exit")?,
             late_strings,
@@ -227,18 +319,74 @@ impl<'a> Loader<'a> {
     }
 
     /// Loads and attaches the programs of these events; the results are in their order.
-    pub(crate) fn attach(
-        &self,
-        events: &[(&str, &FastEvent, u32)],
-    ) -> (FastLinks, Vec<Result<(), FastError>>) {
+    pub(crate) fn attach(&self, events: &[ToAttach<'_>]) -> (FastLinks, Vec<Result<(), FastError>>) {
+        let (mut links, together) = self.attach_together(events);
+        let others = events.iter().zip(&together).filter(|(_, done)| done.is_none());
+        let (more, alone) = self.attach_alone(&others.map(|(event, _)| *event).collect::<Vec<_>>());
+        links.programs.extend(more.programs);
+        let mut alone = alone.into_iter();
+        let results = together.into_iter().map(|done| done.or_else(|| alone.next()).unwrap_or(Ok(())));
+        (links, results.collect())
+    }
+
+    /// Loads programs of many events, where there are many, and attaches them. Events that have no part in
+    /// one, or in one that the kernel refuses to load or to attach, have no result.
+    fn attach_together(&self, events: &[ToAttach<'_>]) -> (FastLinks, Vec<Option<Result<(), FastError>>>) {
+        let mut links = FastLinks::default();
+        let mut results: Vec<Option<Result<(), FastError>>> = events.iter().map(|_| None).collect();
+        let groups = groups(events);
+        let loaded = side_by_side(&groups, |group| self.load_together(group));
+        for (group, program) in groups.iter().zip(loaded) {
+            // Events of a program that the kernel refuses are tried one by one, which tells why.
+            let Ok(program) = program else { continue };
+            let attached = (0..).zip(group).map(|(index, of)| (of.at, of.attach(program.as_fd(), index)));
+            let mut attached: Vec<(usize, Attached)> =
+                attached.filter_map(|(at, attached)| Some((at, attached.ok()?))).collect();
+            // The kernel counts what a program missed, not of which event.
+            let others = attached.len().saturating_sub(1);
+            if let Some((_, first)) = attached.first_mut() {
+                first.records = true;
+                first.name = format!("{} and {others} others", first.name);
+            }
+            for (at, attached) in attached {
+                results[at] = Some(Ok(()));
+                links.programs.push(attached);
+            }
+        }
+        (links, results)
+    }
+
+    fn load_together(&self, group: &[Member<'_>]) -> Result<OwnedFd, FastError> {
+        let unlinked = |error| FastError::Link(Box::new(error));
+        let fragments: Vec<&Fragment> = group.iter().map(|member| member.fragment).collect();
+        let body = together::program(&fragments);
+        let body = body.ok_or_else(|| unlinked(LoadError::Missing("code of a program of many events")))?;
+        let code = body.link(&[], self.object.parts()).map_err(unlinked)?;
+        let load = sys::Program {
+            kind: sys::ProgramKind::RawTracepoint,
+            name: "many_events",
+            license: LICENSE,
+            instructions: &code.instructions,
+            functions: &code.functions,
+            expected_attach: 0,
+            attach_btf_id: 0,
+            attach_btf: None,
+            sleepable: false,
+        };
+        verify(&load).map_err(|Refused { source, log }| FastError::Load { source, log })
+    }
+
+    /// Loads and attaches programs of one event each, and those that all system calls share.
+    fn attach_alone(&self, events: &[ToAttach<'_>]) -> (FastLinks, Vec<Result<(), FastError>>) {
         let mut jobs = Vec::new();
         // All system calls at the entry share a program, and all at the exit.
         let mut calls = BTreeMap::new();
         let job_of: Vec<usize> = (events.iter())
             .map(|&(name, event, slot)| match &event.0 {
-                Kind::Own { id, tracepoint, direct, copied } => {
+                Kind::Own { id, tracepoint, module, direct, copied, .. } => {
                     let event = Recorded { slot, id: *id };
-                    jobs.push(Job::Own { name, tracepoint: tracepoint.0, direct, copied, event });
+                    let tracepoint = Tracepoint { type_id: *tracepoint, module: module.as_deref() };
+                    jobs.push(Job::Own { name, tracepoint, direct, copied, event });
                     jobs.len() - 1
                 }
                 Kind::Attached => {
@@ -262,8 +410,9 @@ impl<'a> Loader<'a> {
             slots.map(|(_, &(.., slot))| slot).collect::<BTreeSet<u32>>()
         };
         let attach = |job: usize, slots: BTreeSet<u32>, records: bool, program: OwnedFd| {
-            let link = Some(sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)?);
-            Ok(Attached { name: jobs[job].name().to_owned(), program, link, slots, records })
+            let hook = Hook::Own;
+            let link = Some(hook.attach(program.as_fd()).map_err(FastError::Attach)?);
+            Ok(Attached { name: jobs[job].name().to_owned(), program, link, slots, records, hook })
         };
         // Before the program that records exits, because what it copies goes to the page that is open.
         if let (Some(late), Some(&entry)) = (loaded.get_mut(late_at).and_then(Option::take), calls.get(&true))
@@ -294,9 +443,10 @@ impl<'a> Loader<'a> {
     /// attached.
     pub(crate) fn try_out(&self, events: &[(&str, &FastEvent)]) -> Vec<Result<OwnedFd, FastError>> {
         side_by_side(events, |&(name, event)| match &event.0 {
-            Kind::Own { id, tracepoint, direct, copied } => {
+            Kind::Own { id, tracepoint, module, direct, copied, .. } => {
                 let event = Recorded { slot: 0, id: *id };
-                self.load(&Job::Own { name, tracepoint: tracepoint.0, direct, copied, event })
+                let tracepoint = Tracepoint { type_id: *tracepoint, module: module.as_deref() };
+                self.load(&Job::Own { name, tracepoint, direct, copied, event })
             }
             Kind::Call(call) => self.load(&self.calls(*call)),
             Kind::Attached => self.load(&Job::Attached { name }),
@@ -310,16 +460,19 @@ impl<'a> Loader<'a> {
     }
 
     fn late_strings(&self) -> Option<Job<'a>> {
-        let tracepoint = self.hooks.as_ref()?.exit.0;
+        let tracepoint = Tracepoint { type_id: self.hooks.as_ref()?.exit, module: None };
         self.late_strings.map(|code| Job::Calls { name: LATE_STRINGS, tracepoint, code })
     }
 
     fn calls(&self, call: Call) -> Job<'a> {
-        let hook = |of: fn(&Hooks) -> u32| self.hooks.as_ref().map_or(0, of);
+        let hook = |of: fn(&Hooks) -> TypeId| {
+            let type_id = self.hooks.as_ref().map_or(TypeId(0), of);
+            Tracepoint { type_id, module: None }
+        };
         if call.is_entry() {
-            Job::Calls { name: "syscall_enter", tracepoint: hook(|hooks| hooks.enter.0), code: self.enter }
+            Job::Calls { name: "syscall_enter", tracepoint: hook(|hooks| hooks.enter), code: self.enter }
         } else {
-            Job::Calls { name: "syscall_exit", tracepoint: hook(|hooks| hooks.exit.0), code: self.exit }
+            Job::Calls { name: "syscall_exit", tracepoint: hook(|hooks| hooks.exit), code: self.exit }
         }
     }
 
@@ -329,7 +482,7 @@ impl<'a> Loader<'a> {
                 let name = name.split_once(':').map_or(name, |(_, name)| name);
                 let load = |body: &Body| {
                     let code = body
-                        .link(&[event], &self.subprograms)
+                        .link(&[event], self.object.parts())
                         .map_err(|error| FastError::Link(Box::new(error)))?;
                     load(name, tracepoint, &code)
                 };
@@ -340,20 +493,22 @@ impl<'a> Loader<'a> {
                 Err(FastError::Link(Box::new(LoadError::Missing("code of a program that is attached"))))
             }
             Job::Calls { name, tracepoint, code } => {
-                load(name, tracepoint, &self.object.joined(code.to_vec(), None))
+                load(name, tracepoint, &self.object.parts().join(code.to_vec(), Vec::new()))
             }
         }
     }
 }
 
-fn load(name: &str, tracepoint: u32, instructions: &[bpf_insn]) -> Result<OwnedFd, FastError> {
+fn load(name: &str, tracepoint: Tracepoint<'_>, code: &Code) -> Result<OwnedFd, FastError> {
     verify(&sys::Program {
         kind: sys::ProgramKind::Tracing,
         name,
         license: LICENSE,
-        instructions,
+        instructions: &code.instructions,
+        functions: &code.functions,
         expected_attach: sys::BPF_TRACE_RAW_TP,
-        attach_btf_id: tracepoint,
+        attach_btf_id: tracepoint.type_id.0,
+        attach_btf: tracepoint.module.map(AsFd::as_fd),
         sleepable: false,
     })
     .map_err(|Refused { source, log }| FastError::Load { source, log })

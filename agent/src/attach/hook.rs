@@ -5,14 +5,15 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
-use aya_obj::generated::bpf_insn;
 use serde::{Deserialize, Serialize};
 
 use super::{AttachError, Attachment, AttachmentState, NamedState, ProbeError};
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verify},
-        program::{LICENSE, Recorded, Subprograms},
+        parts::{Code, Parts},
+        preemption::Preemption,
+        program::{LICENSE, Recorded},
         sys::{self, FunctionEnd},
         unit::Unit,
     },
@@ -21,7 +22,7 @@ use crate::{
 };
 
 impl Hook {
-    fn program<'a>(&self, name: &'a str, instructions: &'a [bpf_insn]) -> sys::Program<'a> {
+    fn program<'a>(&self, name: &'a str, code: &'a Code) -> sys::Program<'a> {
         let (kind, expected_attach, attach_btf_id) = match self {
             Self::Kernel { .. } | Self::User { .. } => (sys::ProgramKind::Kprobe, 0, 0),
             Self::KernelFunctions { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_MULTI, 0),
@@ -31,8 +32,17 @@ impl Hook {
             Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
             Self::Exit { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FEXIT, function.0),
         };
-        let sleepable = false;
-        sys::Program { kind, name, license: LICENSE, instructions, expected_attach, attach_btf_id, sleepable }
+        sys::Program {
+            kind,
+            name,
+            license: LICENSE,
+            instructions: &code.instructions,
+            functions: &code.functions,
+            expected_attach,
+            attach_btf_id,
+            attach_btf: None,
+            sleepable: false,
+        }
     }
 
     /// What the kernel may mean by an error.
@@ -220,8 +230,7 @@ pub(crate) fn attach(
     object: &Object,
     programs: &[ToAttach<'_>],
 ) -> Result<(HookLinks, Vec<(String, ProbeError)>), ProbeError> {
-    let subprograms = Subprograms::of_object(object)?;
-    let loaded = side_by_side(programs, |to_attach| load(to_attach, &subprograms));
+    let loaded = side_by_side(programs, |to_attach| load(to_attach, object.parts()));
     let mut links = HookLinks::default();
     let mut left_out = Vec::new();
     for (to_attach, loaded) in programs.iter().zip(loaded) {
@@ -261,12 +270,15 @@ pub(crate) fn attach(
     Ok((links, left_out))
 }
 
-fn load(to_attach: &ToAttach<'_>, subprograms: &Subprograms<'_>) -> Result<OwnedFd, ProbeError> {
+fn load(to_attach: &ToAttach<'_>, parts: &Parts) -> Result<OwnedFd, ProbeError> {
     let ToAttach { events, event, program } = to_attach;
     let Some(hook) = program.hooks.first() else {
         return Err(LoadError::Missing("place of a program").into());
     };
-    let code = program.body.link(events, subprograms)?;
+    let mut code = program.body.link(events, parts)?;
+    if matches!(program.preemption, Preemption::Guarded(_)) {
+        code = code.all_ordinary();
+    }
     let to_load = sys::Program { sleepable: program.sleepable, ..hook.program(&program.name, &code) };
     verify(&to_load).map_err(|Refused { source, log }| {
         if hook.is_forbidden(&source) {

@@ -35,8 +35,10 @@ pub fn check_support(btf: &Btf) -> Result<(), String> {
         name: "fentry",
         license: LICENSE,
         instructions: &instructions,
+        functions: &[],
         expected_attach: sys::BPF_TRACE_FENTRY,
         attach_btf_id: function.0,
+        attach_btf: None,
         sleepable: false,
     };
     verify(&program).map(drop).map_err(|Refused { source, log }| match source.raw_os_error() {

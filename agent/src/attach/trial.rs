@@ -66,8 +66,10 @@ impl Trial {
             name: "trial",
             license: c"Dual MIT/GPL",
             instructions: &instructions,
+            functions: &[],
             expected_attach: 0,
             attach_btf_id: 0,
+            attach_btf: None,
             sleepable: false,
         })
         .map_err(|Refused { source, log }| io::Error::other(format!("{source}{}", said(&log))))?;

@@ -103,6 +103,18 @@ pub(crate) fn calls_placeholder(instruction: bpf_insn, number: i32) -> bool {
     instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == number
 }
 
+/// The number that an instruction calls as if it were a helper's; `None` if it is no such call.
+pub(crate) fn placeholder(instruction: bpf_insn) -> Option<i32> {
+    (instruction.code == CALL && instruction.src_reg() == 0).then_some(instruction.imm)
+}
+
+/// Where the function of the program is that an instruction at `at` calls; if that is nowhere, it is after
+/// the end.
+pub(crate) fn called(instruction: bpf_insn, at: usize) -> Option<usize> {
+    let is_call = instruction.code == CALL && instruction.src_reg() == PSEUDO_CALL;
+    is_call.then(|| (at + 1).wrapping_add_signed(instruction.imm as isize))
+}
+
 /// Puts something else in the place of a call.
 pub(crate) fn replace_call(instruction: &mut bpf_insn, by: Replacement) {
     match by {
@@ -299,8 +311,7 @@ impl Assembler {
 
     /// Calls a function that is appended when the program is loaded.
     pub(crate) fn call(&mut self, subprogram: Subprogram) {
-        self.relocations.push((self.code.len(), Relocation::Call(subprogram)));
-        self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
+        self.call_helper(subprogram.placeholder());
     }
 
     /// `to = value`, which is known when the program is loaded.
@@ -313,6 +324,11 @@ impl Assembler {
     pub(crate) fn call_appended(&mut self) -> usize {
         self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
         self.code.len() - 1
+    }
+
+    /// Adds finished instructions, which jump among themselves and to what comes after them.
+    pub(crate) fn append(&mut self, finished: &[Insn]) {
+        self.code.extend_from_slice(finished);
     }
 
     /// Ends the program with `R0`.

@@ -11,13 +11,15 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
+use agent_ebpf::parts::{APART, EVENT_FILTER};
 use aya_obj::{
     EbpfSectionKind, ParseError, ProgramSection, generated::bpf_insn, relocation::EbpfRelocationError,
 };
 
 use super::{
     insn::{Insn, Replacement, calls_placeholder, load_values_of, replace_call},
-    parts,
+    parts::{Parts, types_of},
+    program::subprograms,
     simplify::Constants,
     sys,
 };
@@ -244,9 +246,8 @@ pub(crate) struct Object {
     flat: BTreeMap<&'static str, u32>,
     /// What is in the maps of maps.
     inner: BTreeMap<String, Vec<OwnedFd>>,
-    /// What is in the maps that never change.
-    constants: Constants,
-    owned_rings: bool,
+    /// What its programs are put together from.
+    parts: Parts,
 }
 
 impl Object {
@@ -313,31 +314,28 @@ impl Object {
         // Without the function, what is left is in a branch that is never taken.
         let cast = cast.map_or(Replacement::Value(0), Replacement::Kernel);
         let functions = code.functions.values_mut();
-        let instructions = functions.flat_map(|function| &mut function.instructions);
-        for call in instructions.filter(|insn| calls_placeholder(**insn, agent_ebpf::CAST_CALL)) {
+        let all = functions.flat_map(|function| &mut function.instructions);
+        for call in all.filter(|insn| calls_placeholder(**insn, agent_ebpf::CAST_CALL)) {
             replace_call(call, cast);
         }
-        let constants = definitions
+        let constants: Constants = definitions
             .iter()
             .filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata)
             .filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())))
             .collect();
-        Ok(Self { code, maps, flat, inner, constants, owned_rings })
+        let mut parts = Parts::new(constants);
+        for (subprogram, name) in subprograms(owned_rings) {
+            parts.add(subprogram.placeholder(), instructions(&code, name)?);
+        }
+        for (part, (number, name, _)) in APART.into_iter().enumerate() {
+            parts.add_apart(part, number, instructions(&code, name)?);
+        }
+        Ok(Self { code, maps, flat, inner, parts })
     }
 
-    /// The name that a part of programs has which opens a ring.
-    pub(crate) fn opening(&self, plain: &'static str, owned: &'static str) -> &'static str {
-        if self.owned_rings { owned } else { plain }
-    }
-
-    /// What is in the maps that never change.
-    pub(crate) fn constants(&self) -> &Constants {
-        &self.constants
-    }
-
-    /// A program's code with what it asks for.
-    pub(crate) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
-        parts::join(code, filter, &self.constants)
+    /// What its programs are put together from.
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
     }
 
     /// Some of its maps, for another object.
@@ -387,9 +385,7 @@ impl Object {
 
     /// The instructions of a program of the object, with the functions that it calls.
     pub(crate) fn instructions(&self, program: &'static str) -> Result<&[bpf_insn], LoadError> {
-        let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
-        let function = self.code.functions.get(&definition.function_key());
-        Ok(&function.ok_or(LoadError::Missing(program))?.instructions)
+        instructions(&self.code, program)
     }
 
     /// Loads a program.
@@ -402,25 +398,41 @@ impl Object {
             ProgramSection::BtfTracePoint => (sys::ProgramKind::Tracing, sys::BPF_TRACE_RAW_TP),
             _ => return Err(LoadError::Missing("program type")),
         };
+        let own = filter.map(|code| (EVENT_FILTER, code.iter().map(|&insn| bpf_insn::from(insn)).collect()));
+        let code = self.parts.join(self.instructions(program)?.to_vec(), own.into_iter().collect());
         let to_load = sys::Program {
             kind,
             name: program,
             license: &definition.license,
-            instructions: &self.joined(self.instructions(program)?.to_vec(), filter),
+            instructions: &code.instructions,
+            functions: &code.functions,
             expected_attach,
             attach_btf_id: attach_btf_id.unwrap_or(0),
+            attach_btf: None,
             sleepable: false,
         };
         verify(&to_load).map_err(|refused| refused.of_program(program, filter.is_some()))
     }
 }
 
+/// The instructions of a program of an object, with the functions that it calls.
+fn instructions<'o>(code: &'o aya_obj::Object, program: &'static str) -> Result<&'o [bpf_insn], LoadError> {
+    let definition = code.programs.get(program).ok_or(LoadError::Missing(program))?;
+    let function = code.functions.get(&definition.function_key());
+    Ok(&function.ok_or(LoadError::Missing(program))?.instructions)
+}
+
 /// Gives a program to the verifier.
 pub(crate) fn verify(program: &sys::Program<'_>) -> Result<OwnedFd, Refused> {
-    sys::load_program(program, None).or_else(|source| {
-        // Only a refusal is worth the time that writing a log takes.
+    // Without types, the verifier takes all functions for ordinary ones.
+    let types =
+        (!program.functions.is_empty()).then(|| sys::load_types(&types_of(program.name)).ok()).flatten();
+    let types = types.as_ref().map(|types| types.as_fd());
+    sys::load_program(program, types, None).or_else(|source| {
+        // Only a refusal is worth the time that writing a log takes; and whatever it is that the kernel does
+        // not want of functions that it verifies by themselves, it may want of ordinary ones.
         let mut log = vec![0; 1 << 20];
-        match sys::load_program(program, Some(&mut log)) {
+        match sys::load_program(program, None, Some(&mut log)) {
             Ok(loaded) => Ok(loaded),
             Err(_) => Err(Refused { source, log: end_of(&log) }),
         }

@@ -11,7 +11,7 @@
 //! | `relocation` | what instructions leave open until they are loaded |
 //! | `program` | programs that are compiled at the start, and the subprograms of the object that they call |
 //! | `preemption` | how these deal with preemption |
-//! | `parts` | code that is written at the start, put into the object's programs |
+//! | `parts` | programs put together, with functions that are verified by themselves |
 //! | `simplify` | programs without what the constants of a recording make superfluous |
 //! | `load` | the object: its maps created, its programs given to the verifier |
 //!
@@ -19,7 +19,7 @@
 
 pub(crate) mod insn;
 pub(crate) mod load;
-mod parts;
+pub(crate) mod parts;
 pub(crate) mod preemption;
 pub(crate) mod program;
 pub(crate) mod relocation;

@@ -5,11 +5,11 @@ use std::ffi::CStr;
 use aya_obj::generated::bpf_insn;
 
 use super::{
-    insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, Relocations},
-    load::{LoadError, Object},
+    insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, Relocations, placeholder},
+    load::LoadError,
+    parts::{Code, Parts},
     preemption::Preemption,
     relocation::{Relocation, Subprogram},
-    simplify::Constants,
 };
 
 /// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Subprogram::Begin`]
@@ -118,149 +118,92 @@ impl Body {
 
     /// Whether it calls this subprogram.
     pub(crate) fn calls(&self, subprogram: Subprogram) -> bool {
-        self.relocations.iter().any(|(_, relocation)| *relocation == Relocation::Call(subprogram))
+        self.code.iter().any(|&insn| placeholder(insn.into()) == Some(subprogram.placeholder()))
     }
 
     /// The whole program for these events.
-    pub(crate) fn link(
-        &self,
-        events: &[Recorded],
-        subprograms: &Subprograms<'_>,
-    ) -> Result<Vec<bpf_insn>, LoadError> {
-        let mut code: Vec<bpf_insn> = self.code.iter().map(|&insn| insn.into()).collect();
-        let mut appended: Vec<(Subprogram, usize)> = Vec::new();
-        let event = |index: usize| events.get(index).ok_or(LoadError::Missing("event of a program"));
-        let mut open = vec![(0, &self.relocations)];
-        while let Some((begin, relocations)) = open.pop() {
-            for &(at, relocation) in relocations {
-                let at = begin + at;
-                let value = match relocation {
-                    Relocation::Slot(index) => event(index)?.slot as i32,
-                    Relocation::Id(index, flags) => (u32::from(event(index)?.id) | flags) as i32,
-                    Relocation::Call(subprogram) => {
-                        let found =
-                            appended.iter().find(|(other, _)| *other == subprogram).map(|(_, start)| *start);
-                        let start = found.unwrap_or_else(|| {
-                            let start = code.len();
-                            match (subprograms.of(subprogram), &self.aggregate) {
-                                (Some(instructions), _) => code.extend_from_slice(instructions),
-                                (None, Some(own)) if subprogram == Subprogram::Aggregate => {
-                                    code.extend(own.code.iter().map(|&insn| bpf_insn::from(insn)));
-                                    open.push((start, &own.relocations));
-                                }
-                                (None, _) => {
-                                    code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn)));
-                                }
-                            }
-                            appended.push((subprogram, start));
-                            start
-                        });
-                        start as i32 - at as i32 - 1
-                    }
-                };
-                code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
-            }
-        }
-        Ok(super::parts::join(code, None, subprograms.constants))
+    pub(crate) fn link(&self, events: &[Recorded], parts: &Parts) -> Result<Code, LoadError> {
+        let main = resolved(&self.code, &self.relocations, events)?;
+        let aggregate =
+            self.aggregate.as_ref().map(|own| resolved(&own.code, &own.relocations, events)).transpose()?;
+        let filter = (!self.filter.is_empty()).then_some(self.filter.as_slice());
+        let filter = filter.map(|own| own.iter().map(|&insn| bpf_insn::from(insn)).collect());
+        let own = [(Subprogram::Filter, filter), (Subprogram::Aggregate, aggregate)];
+        let own = own.into_iter().filter_map(|(of, code)| Some((of.placeholder(), code?)));
+        Ok(parts.join(main, own.collect()))
     }
 }
 
-/// The subprograms of the object, and what is put into every program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Subprograms<'a> {
-    begin: &'a [bpf_insn],
-    end: &'a [bpf_insn],
-    reject: &'a [bpf_insn],
-    admit: &'a [bpf_insn],
-    find: &'a [bpf_insn],
-    power: &'a [bpf_insn],
-    begin_time: &'a [bpf_insn],
-    end_time: &'a [bpf_insn],
-    lose: &'a [bpf_insn],
-    graph_enter: &'a [bpf_insn],
-    graph_start: &'a [bpf_insn],
-    graph_leave: &'a [bpf_insn],
-    constants: &'a Constants,
+/// Code with what its relocations say.
+fn resolved(
+    code: &[Insn],
+    relocations: &Relocations,
+    events: &[Recorded],
+) -> Result<Vec<bpf_insn>, LoadError> {
+    let event = |index: usize| events.get(index).ok_or(LoadError::Missing("event of a program"));
+    let mut code: Vec<bpf_insn> = code.iter().map(|&insn| insn.into()).collect();
+    for &(at, relocation) in relocations {
+        let value = match relocation {
+            Relocation::Slot(index) => event(index)?.slot as i32,
+            Relocation::Id(index, flags) => (u32::from(event(index)?.id) | flags) as i32,
+        };
+        code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
+    }
+    Ok(code)
 }
 
-impl<'a> Subprograms<'a> {
-    pub(crate) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
-        Ok(Self {
-            begin: object.instructions(object.opening("fast_begin", "fast_begin_owned"))?,
-            end: object.instructions("fast_end")?,
-            reject: object.instructions(object.opening("fast_reject", "fast_reject_owned"))?,
-            admit: object.instructions("aggregate_admit")?,
-            find: object.instructions("aggregate_find")?,
-            power: object.instructions("aggregate_power")?,
-            begin_time: object.instructions("aggregate_begin")?,
-            end_time: object.instructions("aggregate_end")?,
-            lose: object.instructions("aggregate_lose")?,
-            graph_enter: object.instructions("graph_enter")?,
-            graph_start: object.instructions("graph_start")?,
-            graph_leave: object.instructions("graph_leave")?,
-            constants: object.constants(),
-        })
-    }
-
-    /// A subprogram's code; `None` if it is the body's.
-    fn of(&self, subprogram: Subprogram) -> Option<&'a [bpf_insn]> {
-        match subprogram {
-            Subprogram::Begin => Some(self.begin),
-            Subprogram::End => Some(self.end),
-            Subprogram::Reject => Some(self.reject),
-            Subprogram::Filter | Subprogram::Aggregate => None,
-            Subprogram::Admit => Some(self.admit),
-            Subprogram::Find => Some(self.find),
-            Subprogram::Power => Some(self.power),
-            Subprogram::BeginTime => Some(self.begin_time),
-            Subprogram::EndTime => Some(self.end_time),
-            Subprogram::Lose => Some(self.lose),
-            Subprogram::GraphEnter => Some(self.graph_enter),
-            Subprogram::GraphStart => Some(self.graph_start),
-            Subprogram::GraphLeave => Some(self.graph_leave),
-        }
-    }
+/// The functions of the object that bodies call; those that open a ring differ where users or processes have
+/// rings of their own.
+pub(crate) fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 12] {
+    let (begin, reject) =
+        if owned_rings { ("fast_begin_owned", "fast_reject_owned") } else { ("fast_begin", "fast_reject") };
+    [
+        (Subprogram::Begin, begin),
+        (Subprogram::End, "fast_end"),
+        (Subprogram::Reject, reject),
+        (Subprogram::Admit, "aggregate_admit"),
+        (Subprogram::Find, "aggregate_find"),
+        (Subprogram::Power, "aggregate_power"),
+        (Subprogram::BeginTime, "aggregate_begin"),
+        (Subprogram::EndTime, "aggregate_end"),
+        (Subprogram::Lose, "aggregate_lose"),
+        (Subprogram::GraphEnter, "graph_enter"),
+        (Subprogram::GraphStart, "graph_start"),
+        (Subprogram::GraphLeave, "graph_leave"),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::insn::R1;
+    use crate::bpf::insn::called;
 
     #[test]
-    fn a_subprogram_that_is_called_twice_is_there_once() {
+    fn relocations_are_those_of_the_events() {
         let mut code = Assembler::default();
         code.relocated_imm(R1, Relocation::Slot(0));
         code.relocated_imm(R1, Relocation::Id(1, 1 << 16));
-        code.call(Subprogram::Begin);
-        code.call(Subprogram::End);
-        code.call(Subprogram::End);
         code.exit();
         let body = Body::new(code).unwrap();
-        let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
-        let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
-        let none: &[bpf_insn] = &[];
-        let constants = &Constants::default();
-        let subprograms = Subprograms {
-            begin: &begin,
-            end: &end,
-            reject: none,
-            admit: none,
-            find: none,
-            power: none,
-            begin_time: none,
-            end_time: none,
-            lose: none,
-            graph_enter: none,
-            graph_start: none,
-            graph_leave: none,
-            constants,
-        };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];
-        let linked = body.link(&events, &subprograms).unwrap();
+        let linked = resolved(&body.code, &body.relocations, &events).unwrap();
         let imm: Vec<i32> = linked.iter().map(|insn| insn.imm).collect();
-        // Calls are relative to the next instruction: the subprograms begin at 6 and 9.
-        assert_eq!(imm, [7, 2 | 1 << 16, 3, 5, 4, 0, 1, 1, 1, 2, 2, 2]);
-        assert!(body.link(&events[..1], &subprograms).is_err());
+        assert_eq!(imm, [7, 2 | 1 << 16, 0]);
+        assert!(body.link(&events[..1], &Parts::default()).is_err());
+    }
+
+    #[test]
+    fn a_body_brings_its_filter() {
+        let mut filter = Assembler::default();
+        filter.load_imm(R0, 1);
+        filter.exit();
+        let mut code = Assembler::default();
+        code.call(Subprogram::Filter);
+        code.exit();
+        let body = Body::with_filter(code, filter.finish().unwrap().0).unwrap();
+        assert!(body.calls(Subprogram::Filter) && !body.calls(Subprogram::Begin));
+        let linked = body.link(&[], &Parts::default()).unwrap().instructions;
+        assert_eq!(linked.len(), 4);
+        assert_eq!(called(linked[0], 0), Some(2));
     }
 }

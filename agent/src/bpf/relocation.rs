@@ -1,5 +1,7 @@
 //! What instructions of a program that is compiled at the start leave open until it is loaded.
 
+use agent_ebpf::parts;
+
 /// A function that bodies call: of the object, but for what is the body's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subprogram {
@@ -33,13 +35,19 @@ pub(crate) enum Subprogram {
     GraphLeave,
 }
 
+impl Subprogram {
+    /// The helper that calls of it are written as: one that no kernel has.
+    pub(crate) fn placeholder(self) -> i32 {
+        const FIRST: i32 = 0x7f01_0000;
+        if self == Self::Filter { parts::EVENT_FILTER } else { FIRST + self as i32 }
+    }
+}
+
 /// What an instruction needs that is known only when the program is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relocation {
     /// A move of an event's slot: the number of the event among those that the body records.
     Slot(usize),
-    /// A call.
-    Call(Subprogram),
     /// A move of an event's id, to which the flags of `agent_ebpf::begin_flags` are added.
     Id(usize, u32),
 }

@@ -1,5 +1,7 @@
-//! The system calls of loading and attaching: bpf(2) here, perf_event_open(2) in [`perf`].
+//! The system calls of loading and attaching: bpf(2) here and, for the kernel's own types, in [`btf`],
+//! perf_event_open(2) in [`perf`].
 
+pub(crate) mod btf;
 mod perf;
 
 use std::{
@@ -19,9 +21,9 @@ const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
-#[cfg(feature = "service")]
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_ENABLE_STATS: libc::c_int = 32;
@@ -99,7 +101,7 @@ struct ProgLoad {
     line_info: u64,
     line_info_cnt: u32,
     attach_btf_id: u32,
-    attach_fd: u32,
+    attach_btf_obj_fd: u32,
     _pad: u32,
 }
 
@@ -251,6 +253,14 @@ pub(crate) fn enable_run_times() -> io::Result<OwnedFd> {
     bpf(BPF_ENABLE_STATS, &mut EnableStats { kind: 0 }).map(owned)
 }
 
+/// `union bpf_attr` as `BPF_OBJ_GET_INFO_BY_FD` reads it.
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
 /// What the kernel has measured of a program.
 #[cfg(feature = "service")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -267,13 +277,6 @@ pub(crate) struct RunTimes {
 /// program's.
 #[cfg(feature = "service")]
 pub(crate) fn run_times(number: i32) -> io::Result<RunTimes> {
-    /// `union bpf_attr` as `BPF_OBJ_GET_INFO_BY_FD` reads it.
-    #[repr(C)]
-    struct GetInfo {
-        fd: u32,
-        len: u32,
-        info: u64,
-    }
     let fd = u32::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     // SAFETY: all of its members are integers, of which 0 is a value.
     let mut info: aya_obj::generated::bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -302,6 +305,16 @@ pub(crate) enum ProgramKind {
     Tracing = 26,
 }
 
+/// What the kernel is told of one of a program's functions (`struct bpf_func_info`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct FunctionInfo {
+    /// The instruction that it begins at.
+    pub offset: u32,
+    /// Its number in the program's type information.
+    pub type_id: u32,
+}
+
 /// A program for the verifier.
 #[derive(Debug)]
 pub(crate) struct Program<'a> {
@@ -310,16 +323,26 @@ pub(crate) struct Program<'a> {
     pub name: &'a str,
     pub license: &'a CStr,
     pub instructions: &'a [bpf_insn],
+    /// What the kernel is told of its functions, in their order, the main one first; nothing if none is to be
+    /// verified by itself.
+    pub functions: &'a [FunctionInfo],
     /// `enum bpf_attach_type`, for [`ProgramKind::Tracing`] and programs at many attach points.
     pub expected_attach: u32,
-    /// The hook's type in the kernel's BTF, for [`ProgramKind::Tracing`].
+    /// The hook's type in BTF, for [`ProgramKind::Tracing`].
     pub attach_btf_id: u32,
+    /// The BTF of the module that the hook is in; `None` for the kernel's own.
+    pub attach_btf: Option<BorrowedFd<'a>>,
     /// Whether it may wait for memory to be read from disk.
     pub sleepable: bool,
 }
 
 /// Gives a program to the verifier, which writes down what it did if it gets a `log` to write to.
-pub(crate) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+/// `types` is the type information that its functions are told in.
+pub(crate) fn load_program(
+    program: &Program<'_>,
+    types: Option<BorrowedFd<'_>>,
+    log: Option<&mut [u8]>,
+) -> io::Result<OwnedFd> {
     let mut attr = ProgLoad {
         kind: program.kind as u32,
         insn_cnt: program.instructions.len() as u32,
@@ -329,8 +352,15 @@ pub(crate) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io:
         flags: if program.sleepable { BPF_F_SLEEPABLE } else { 0 },
         expected_attach_type: program.expected_attach,
         attach_btf_id: program.attach_btf_id,
+        attach_btf_obj_fd: program.attach_btf.map_or(0, |btf| btf.as_raw_fd() as u32),
         ..ProgLoad::default()
     };
+    if let Some(types) = types {
+        attr.btf_fd = types.as_raw_fd().cast_unsigned();
+        attr.func_info_rec_size = size_of::<FunctionInfo>() as u32;
+        attr.func_info = program.functions.as_ptr() as u64;
+        attr.func_info_cnt = program.functions.len() as u32;
+    }
     if let Some(log) = log {
         attr.log_level = 1;
         attr.log_size = log.len() as u32;
@@ -343,6 +373,23 @@ pub(crate) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io:
             other => return other.map(owned),
         }
     }
+}
+
+/// Gives type information of programs to the kernel.
+pub(crate) fn load_types(btf: &[u8]) -> io::Result<OwnedFd> {
+    /// `union bpf_attr` as `BPF_BTF_LOAD` reads it.
+    #[repr(C)]
+    struct BtfLoad {
+        btf: u64,
+        log_buf: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+        // Kernels look whether there is anything behind what they know.
+        _pad: u32,
+    }
+    let (size, btf) = (btf.len() as u32, btf.as_ptr() as u64);
+    bpf(BPF_BTF_LOAD, &mut BtfLoad { btf, log_buf: 0, size, log_size: 0, log_level: 0, _pad: 0 }).map(owned)
 }
 
 /// At which end of functions a program is.
@@ -433,6 +480,22 @@ pub(crate) fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::R
     let mut attr =
         RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: program.as_raw_fd() as u32, _pad: 0 };
     bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(owned)
+}
+
+/// The same with a cookie for the program (6.10 and later).
+pub(crate) fn open_raw_tracepoint_with(
+    program: BorrowedFd<'_>,
+    name: &CStr,
+    cookie: u64,
+) -> io::Result<OwnedFd> {
+    /// `union bpf_attr` as `BPF_RAW_TRACEPOINT_OPEN` reads it since 6.10.
+    #[repr(C)]
+    struct WithCookie {
+        open: RawTracepointOpen,
+        cookie: u64,
+    }
+    let open = RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: program.as_raw_fd() as u32, _pad: 0 };
+    bpf(BPF_RAW_TRACEPOINT_OPEN, &mut WithCookie { open, cookie }).map(owned)
 }
 
 /// Runs a raw tracepoint program once with this argument, on any CPU, and gives its return value.

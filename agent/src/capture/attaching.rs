@@ -12,12 +12,18 @@ use super::{
 };
 use crate::{
     attach::{
-        ProbeError, ProbeToAttach, Programs, TaskTracker, fast::FastLinks, hook::HookLinks, tracepoint,
+        ProbeError, ProbeToAttach, Programs, TaskTracker,
+        fast::FastLinks,
+        hook::HookLinks,
+        tracepoint::{self, Carriers},
     },
     compile::{fast::Lane, scope::Scope},
     kernel::proc::{self, Thread},
     tracedat::Cmdlines,
 };
+
+/// From how many events of the generic lane on a thread opens what they need.
+const WORTH_A_THREAD: usize = 16;
 
 /// Looks at a thread that becomes another one at each of them.
 const LOOKS: usize = 4;
@@ -86,14 +92,21 @@ pub(super) fn attach(
     attaching: &mut dyn FnMut(usize),
 ) -> Result<Vec<LeftOut>, CaptureError> {
     let mut left_out = Vec::new();
-    links.fast = attach_fast(programs, options, slots)?;
+    let (fast, mut carriers) = fast_and_carriers(programs, options, slots)?;
+    links.fast = fast;
     for (index, event) in of(options, slots) {
         attaching(index - slots.start);
         if !matches!(event.lane, Lane::Generic) || event.own.is_some() {
             continue;
         }
         let filter = event.filter.as_ref().map(|filter| &filter.program);
-        match tracepoint::attach(programs, &event.name, &event.slot, filter, index as u32) {
+        match tracepoint::attach(
+            programs,
+            &event.name,
+            &event.slot,
+            filter,
+            (index as u32, carriers.take(index)),
+        ) {
             Ok(link) => links.events.push((index, link)),
             Err(error) if event.required => return Err(error.into()),
             Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
@@ -109,6 +122,29 @@ pub(super) fn attach(
         return Err(reason.into());
     }
     Ok(left_out)
+}
+
+/// Attaches the fast events, and meanwhile opens the perf events of the others: the verifier and the patching
+/// of tracepoints take different processors.
+fn fast_and_carriers(
+    programs: &Programs,
+    options: &mut ChannelOptions,
+    slots: &Range<usize>,
+) -> Result<(FastLinks, Carriers), ProbeError> {
+    let is_generic =
+        |(_, event): &(usize, &CaptureEvent)| matches!(event.lane, Lane::Generic) && event.own.is_none();
+    let generic: Vec<(usize, EventSlot)> =
+        of(options, slots).filter(is_generic).map(|(index, event)| (index, event.slot)).collect();
+    if generic.len() < WORTH_A_THREAD {
+        return Ok((attach_fast(programs, options, slots)?, Carriers::default()));
+    }
+    let (fast, carriers) = std::thread::scope(|scope| {
+        let opening = std::thread::Builder::new().spawn_scoped(scope, || Carriers::open(&generic));
+        let fast = attach_fast(programs, options, slots);
+        // What no thread has opened is opened when it is needed.
+        (fast, opening.ok().and_then(|opening| opening.join().ok()).unwrap_or_default())
+    });
+    Ok((fast?, carriers))
 }
 
 /// The events with these slots.

@@ -313,6 +313,10 @@ impl Session {
         attaching: &mut dyn FnMut(usize, usize),
     ) -> Result<Prepared, CaptureError> {
         let spool = &archive.spool;
+        // Before there are programs: to print the symbols of thousands of their functions takes the kernel as
+        // long as all others (`bpf_get_kallsym`, kernel/bpf/core.c, goes through the list for each).
+        let with_symbols = wants_symbols(options);
+        let symbols = with_symbols.then(|| SymbolReader::start(spool));
         let mut channels = load_channels(options)?;
         let (first, others) = channels.split_first_mut().ok_or(CaptureError::NoChannel)?;
         #[cfg(feature = "debug-programs")]
@@ -331,8 +335,6 @@ impl Session {
         let spools = archive.spools(options.streams(|_| true))?;
         let readers =
             ReaderPool::start(spool, sources, names, (&options.cpus, spools), &reader_options(options))?;
-        let with_symbols = wants_symbols(options);
-        let symbols = with_symbols.then(|| SymbolReader::start(spool));
         let mappings = follow_mappings(spool, options).map_err(CaptureError::Mappings)?;
         if options.exclude_self {
             for tid in proc::own_threads().map_err(CaptureError::Threads)? {

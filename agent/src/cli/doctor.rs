@@ -122,6 +122,22 @@ fn lanes(programs: &[Surveyed]) -> (usize, Vec<(&str, String)>) {
     (fast, slow)
 }
 
+/// Events of a system that have the same reason, in the order of the first of each.
+fn together<'s>(slow: &'s [(&'s str, String)]) -> Vec<(Vec<&'s str>, &'s str)> {
+    let system = |event: &'s str| event.split(':').next();
+    let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
+    for (event, why) in slow {
+        let same = |(events, reason): &&mut (Vec<&'s str>, &'s str)| {
+            *reason == why && events.first().map(|first| system(first)) == Some(system(event))
+        };
+        match groups.iter_mut().find(same) {
+            Some((events, _)) => events.push(event),
+            None => groups.push((vec![event], why)),
+        }
+    }
+    groups
+}
+
 /// The code to exit with. What the kernel lacks comes before what this user may not do.
 fn verdict(features: &Features) -> ExitCode {
     match features.blockers().first().map(|check| check.need) {
@@ -156,8 +172,19 @@ fn plain(features: &Features, programs: &Programs, out: &mut impl Write) -> io::
                 out,
                 "ok lanes: {fast} of the {all} events with specialized programs use them on this kernel"
             )?;
-            for (event, why) in slow {
-                writeln!(out, "   {event} takes the generic lane: {}", one_line(&why))?;
+            for (events, why) in together(&slow) {
+                match events.as_slice() {
+                    [one] => writeln!(out, "   {one} takes the generic lane: {}", one_line(why))?,
+                    [first, ..] => {
+                        let (count, system) = (events.len(), first.split(':').next().unwrap_or(first));
+                        writeln!(
+                            out,
+                            "   {count} events of {system} take the generic lane: {}",
+                            one_line(why)
+                        )?;
+                    }
+                    [] => {}
+                }
             }
         }
     }
@@ -289,6 +316,16 @@ mod tests {
             a:c takes the generic lane: no way\n\n\
             Events can be recorded on this machine.\n"
         );
+    }
+
+    #[test]
+    fn events_of_a_system_share_a_reason() {
+        let slow = ["a:b", "a:c", "b:c", "a:d"].map(|event| (event, "no way".to_owned()));
+        let other = [("a:e", "too long".to_owned())];
+        let slow = [slow.as_slice(), &other].concat();
+        let expected =
+            [(vec!["a:b", "a:c", "a:d"], "no way"), (vec!["b:c"], "no way"), (vec!["a:e"], "too long")];
+        assert_eq!(together(&slow), expected);
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! Building that table takes a millisecond for the 130 000 types of a kernel, each scan about as long;
 //! parsing everything into maps would take a hundred times that.
 //!
+//! The BTF of a module goes on from the kernel's: the numbers of its types follow those of the kernel, the
+//! offsets of its strings follow the kernel's strings, and its types refer to both ([`Btf::of_module`]).
+//!
 //! The blob may be damaged, or written by someone else: no count, offset or reference in it is trusted, and
 //! chains of references have an end.
 
@@ -15,10 +18,14 @@ pub mod describe;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::path::Path;
+use std::{
+    collections::HashMap,
+    io,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
-use self::blob::{HEADER_LEN, Head, MAGIC, head_at, index, kind, kind_of, word_at};
+use self::blob::{Blob, Head, head_at, kind, kind_of, word_at};
 use serde::{Deserialize, Serialize};
 
 use super::read;
@@ -29,6 +36,8 @@ pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// How many typedefs, qualifiers or nested anonymous members are followed before the blob is taken for a
 /// circle. The verifier's limit is 32 (`MAX_RESOLVE_DEPTH` in `kernel/bpf/btf.c`).
 const MAX_DEPTH: usize = 32;
+/// What the names of the types of tracepoints begin with (`include/trace/bpf_probe.h`).
+const TRACEPOINT: &str = "btf_trace_";
 /// How many members one lookup looks at: far more than the largest structure has.
 const MAX_MEMBERS: usize = 1 << 20;
 
@@ -150,13 +159,16 @@ pub struct Variable {
     pub type_id: TypeId,
 }
 
-/// A kernel's BTF.
+/// A kernel's BTF, or a module's with the kernel's. Clones share the blobs.
+///
+/// Places in them are counted through: those of the own blob follow those of the base.
 #[derive(Debug, Clone)]
 pub struct Btf {
-    data: Vec<u8>,
-    /// Where each type begins; the type with number 1 is the first.
-    types: Vec<u32>,
-    strings: std::ops::Range<usize>,
+    /// What the own blob goes on from: the kernel's, if this is a module's.
+    base: Option<Arc<Blob>>,
+    own: Arc<Blob>,
+    /// The own blob's tracepoints by name: whoever asks for one asks for many.
+    tracepoints: OnceLock<HashMap<Box<str>, TypeId>>,
 }
 
 impl Btf {
@@ -174,35 +186,41 @@ impl Btf {
 
     /// Takes a blob of raw BTF in this machine's byte order.
     pub fn parse(data: Vec<u8>) -> Result<Self, BtfError> {
-        let bad = |at, what| Err(BtfError::Malformed { at, what });
-        let Some(header) = data.first_chunk::<HEADER_LEN>() else { return bad(0, "it is too short") };
-        match u16::from_ne_bytes([header[0], header[1]]) {
-            MAGIC => {}
-            other if other.swap_bytes() == MAGIC => return bad(0, "it is of the other byte order"),
-            _ => return bad(0, "it does not begin with BTF's magic number"),
+        Ok(Self { base: None, own: Arc::new(Blob::parse(data)?), tracepoints: OnceLock::new() })
+    }
+
+    /// Takes the blob of a module of the kernel whose own types `base` has.
+    pub fn of_module(base: &Self, data: Vec<u8>) -> Result<Self, BtfError> {
+        if base.base.is_some() {
+            return Err(BtfError::Malformed { at: 0, what: "a module's types go on from another module's" });
         }
-        if header[2] != 1 {
-            return bad(2, "its version is not 1");
-        }
-        let word = |at: usize| word_at(header, at).unwrap_or(u32::MAX) as usize;
-        let header_len = word(4);
-        if header_len < HEADER_LEN {
-            return bad(4, "its header is too short");
-        }
-        let part = |offset: usize, len: usize| -> Option<std::ops::Range<usize>> {
-            let start = header_len.checked_add(offset)?;
-            let end = start.checked_add(len)?;
-            (end <= data.len()).then_some(start..end)
-        };
-        let Some(types) = part(word(8), word(12)) else { return bad(8, "its types are cut off") };
-        let Some(strings) = part(word(16), word(20)) else { return bad(16, "its strings are cut off") };
-        let types = index(&data[..types.end], types.start)?;
-        Ok(Self { data, types, strings })
+        let (base, own) = (Some(Arc::clone(&base.own)), Arc::new(Blob::parse(data)?));
+        Ok(Self { base, own, tracepoints: OnceLock::new() })
+    }
+
+    /// Whether this is a module's.
+    pub fn has_base(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// Whether a type is the module's own, and not one of the kernel's.
+    pub fn is_of_module(&self, type_id: TypeId) -> bool {
+        self.base.is_some() && type_id.0 as usize > self.base_count()
+    }
+
+    /// The names of the tracepoints whose types the own blob has.
+    pub fn own_tracepoints(&self) -> impl Iterator<Item = &str> {
+        self.tracepoints().keys().map(|name| &**name)
     }
 
     /// How many types there are, `void` not counted.
     pub fn type_count(&self) -> usize {
-        self.types.len()
+        self.base_count() + self.own.types.len()
+    }
+
+    /// How many of them are the base's.
+    fn base_count(&self) -> usize {
+        self.base.as_ref().map_or(0, |base| base.types.len())
     }
 
     /// Whether there is a structure or union of this name.
@@ -287,6 +305,21 @@ impl Btf {
             size: self.size_of(found.type_id)?,
             type_id: found.type_id,
         })
+    }
+
+    /// A member that is a bit field, of a structure or of an anonymous one inside it; `None` if it is none.
+    pub fn bit_field_of(&self, outer: TypeId, name: &str) -> Result<Option<BitField>, BtfError> {
+        let (outer, head) = self.resolve(outer)?;
+        if !head.is_some_and(|head| matches!(head.kind, kind::STRUCT | kind::UNION)) {
+            return Ok(None);
+        }
+        let mut budget = MAX_MEMBERS;
+        let Some(found) = self.member_in(outer, name, 0, &mut budget)? else { return Ok(None) };
+        if found.bit_size == 0 {
+            return Ok(None);
+        }
+        let signed = matches!(self.shape(found.type_id)?, Shape::Int { signed: true, .. });
+        Ok(BitField::at(found.bit_offset, found.bit_size, signed))
     }
 
     /// The offset of [`Btf::member`].
@@ -392,9 +425,8 @@ impl Btf {
     /// What a program on a tracepoint is called with: `typedef void (*btf_trace_NAME)(void *, ...)`, without
     /// the first parameter (`include/trace/bpf_probe.h`).
     pub fn raw_tracepoint(&self, tracepoint: &str) -> Result<RawTracepoint, BtfError> {
-        let name = format!("btf_trace_{tracepoint}");
-        let missing = || BtfError::NoType(name.clone());
-        let id = self.find(&name, |kind| kind == kind::TYPEDEF).ok_or_else(missing)?;
+        let missing = || BtfError::NoType(format!("{TRACEPOINT}{tracepoint}"));
+        let id = *self.tracepoints().get(tracepoint).ok_or_else(missing)?;
         let proto = self.pointer_target(id)?.ok_or_else(missing)?;
         let head = self.head(proto)?;
         if head.kind != kind::FUNC_PROTO {
@@ -443,47 +475,90 @@ impl Btf {
         }
     }
 
-    /// The first type of this name whose kind is wanted.
+    /// The tracepoints whose types the own blob has, by name.
+    fn tracepoints(&self) -> &HashMap<Box<str>, TypeId> {
+        self.tracepoints.get_or_init(|| {
+            let mut found = HashMap::new();
+            for id in (self.base_count()..self.type_count()).map(|index| TypeId(index as u32 + 1)) {
+                let Some(head) = self.head(id).ok().filter(|head| head.kind == kind::TYPEDEF) else {
+                    continue;
+                };
+                let name = std::str::from_utf8(self.string(head.name)).ok();
+                if let Some(tracepoint) = name.and_then(|name| name.strip_prefix(TRACEPOINT)) {
+                    found.entry(tracepoint.into()).or_insert(id);
+                }
+            }
+            found
+        })
+    }
+
+    /// The first type of this name whose kind is wanted; a module's own before the kernel's.
     fn find(&self, name: &str, wanted: impl Fn(u32) -> bool) -> Option<TypeId> {
         if name.is_empty() {
             return None;
         }
-        let index = self.types.iter().position(|&at| {
-            // The kind comes first: it is next to the name's offset, while the name is anywhere in the
-            // strings.
-            let at = at as usize;
-            let kind = word_at(&self.data, at + 4).map(kind_of);
-            kind.is_some_and(&wanted)
-                && word_at(&self.data, at).is_some_and(|offset| self.string_is(offset, name))
-        })?;
-        Some(TypeId(index as u32 + 1))
+        let in_blob = |blob: &Blob| {
+            blob.types.iter().position(|&at| {
+                // The kind comes first: it is next to the name's offset, while the name is anywhere in the
+                // strings.
+                let at = at as usize;
+                let kind = word_at(&blob.data, at + 4).map(kind_of);
+                kind.is_some_and(&wanted)
+                    && word_at(&blob.data, at).is_some_and(|offset| self.string_is(offset, name))
+            })
+        };
+        let own = in_blob(&self.own).map(|index| self.base_count() + index);
+        let found = own.or_else(|| self.base.as_ref().and_then(|base| in_blob(base)));
+        found.map(|index| TypeId(index as u32 + 1))
     }
 
     fn string_is(&self, offset: u32, name: &str) -> bool {
-        let strings = &self.data[self.strings.clone()];
-        strings
-            .get(offset as usize..)
-            .and_then(|rest| rest.strip_prefix(name.as_bytes()))
-            .is_some_and(|rest| rest.first() == Some(&0))
+        let rest = self.strings_from(offset).strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 
     /// The string at an offset, without its end; empty where the offset is outside.
     fn string(&self, offset: u32) -> &[u8] {
-        let strings = &self.data[self.strings.clone()];
-        let rest = strings.get(offset as usize..).unwrap_or_default();
-        rest.split(|&byte| byte == 0).next().unwrap_or_default()
+        self.strings_from(offset).split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
+    /// The strings from an offset to the end of their blob; nothing where the offset is outside.
+    fn strings_from(&self, offset: u32) -> &[u8] {
+        let offset = offset as usize;
+        let (blob, offset) = match &self.base {
+            None => (&self.own, offset),
+            Some(base) => match offset.checked_sub(base.strings.len()) {
+                None => (base, offset),
+                Some(offset) => (&self.own, offset),
+            },
+        };
+        blob.data[blob.strings.clone()].get(offset..).unwrap_or_default()
+    }
+
+    /// Where the places of the own blob begin.
+    fn own_start(&self) -> usize {
+        self.base.as_ref().map_or(0, |base| base.data.len())
     }
 
     fn word(&self, at: usize) -> Result<u32, BtfError> {
-        word_at(&self.data, at).ok_or(BtfError::Malformed { at, what: "it ends inside a type" })
+        let word = match (&self.base, at.checked_sub(self.own_start())) {
+            (Some(base), None) => word_at(&base.data, at),
+            (_, own) => word_at(&self.own.data, own.unwrap_or(at)),
+        };
+        word.ok_or(BtfError::Malformed { at, what: "it ends inside a type" })
     }
 
     fn head(&self, type_id: TypeId) -> Result<Head, BtfError> {
-        let index = (type_id.0 as usize).checked_sub(1);
-        let at = index.and_then(|index| self.types.get(index)).copied();
-        let at = at.ok_or(BtfError::Malformed { at: 0, what: "a type refers to one that does not exist" })?
-            as usize;
-        head_at(&self.data, at)
+        let missing = BtfError::Malformed { at: 0, what: "a type refers to one that does not exist" };
+        let Some(index) = (type_id.0 as usize).checked_sub(1) else { return Err(missing) };
+        let (blob, index, start) = match (&self.base, index.checked_sub(self.base_count())) {
+            (Some(base), None) => (base, index, 0),
+            (_, own) => (&self.own, own.unwrap_or(index), self.own_start()),
+        };
+        let Some(&at) = blob.types.get(index) else { return Err(missing) };
+        let mut head = head_at(&blob.data, at as usize)?;
+        head.body += start;
+        Ok(head)
     }
 
     /// Takes typedefs and qualifiers off. No head means `void`.
@@ -551,6 +626,32 @@ impl Btf {
     #[expect(clippy::unused_self, reason = "reads as the other lookups do")]
     fn malformed(&self, head: Head, what: &'static str) -> BtfError {
         BtfError::Malformed { at: head.body - 12, what }
+    }
+}
+
+/// A bit field, as the word that has all of it. On machines whose first byte is the lowest one, bits count
+/// from the lowest one on (include/uapi/linux/btf.h, `BTF_MEMBER_BIT_OFFSET`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitField {
+    /// Bytes from the start of the structure to the word.
+    pub offset: u32,
+    /// Bytes of the word: 1, 2, 4 or 8, to which the offset is aligned.
+    pub size: u32,
+    /// The lowest bit of the field in the word.
+    pub shift: u32,
+    /// How many bits it has.
+    pub bits: u32,
+    /// Whether the highest one is a sign.
+    pub signed: bool,
+}
+
+impl BitField {
+    /// `None` for one that is in no word of 64 bits, which C does not have.
+    fn at(bit_offset: u32, bits: u32, signed: bool) -> Option<Self> {
+        let end = bit_offset.checked_add(bits)?;
+        let words = [1, 2, 4, 8].into_iter().map(|size| (bit_offset / 8 / size * size, size));
+        let (offset, size) = words.into_iter().find(|(offset, size)| end <= 8 * (offset + size))?;
+        Some(Self { offset, size, shift: bit_offset - 8 * offset, bits, signed })
     }
 }
 

@@ -36,6 +36,7 @@ use crate::{
         events::{EventName, Selection},
         tracefs::{EventFormat, Tracefs},
     },
+    parallel,
     spec::What,
 };
 
@@ -125,14 +126,19 @@ impl EventPlan {
         for name in all.iter().filter(|name| !name.is_ftrace_internal()) {
             systems.entry(name.system()).or_default().push(name.clone());
         }
-        let mut read = Vec::new();
-        for (system, names) in systems {
-            let names = if names.is_empty() {
-                tracefs.events_of_system(system).map_err(PlanError::whole)?
+        let systems: Vec<(&str, Vec<EventName>)> = systems.into_iter().collect();
+        let formats_of = |(system, names): &(&str, Vec<EventName>)| {
+            if names.is_empty() {
+                tracefs.event_formats(&tracefs.events_of_system(system)?)
             } else {
-                names
-            };
-            read.push((system, tracefs.event_formats(&names).map_err(PlanError::whole)?));
+                tracefs.event_formats(names)
+            }
+        };
+        let mut read = Vec::new();
+        for ((system, _), formats) in
+            systems.iter().zip(parallel::map(&systems, parallel::available(), formats_of))
+        {
+            read.push((*system, formats.map_err(PlanError::whole)?));
         }
         let formats = read.iter().flat_map(|(_, formats)| formats);
         let chosen: Vec<Chosen<'_>> =

@@ -22,6 +22,9 @@ use vm_tests::protocol::{Cmd, End, Frame, PLAN_PATH, Plan};
 /// How long a pipe may stay open after its command ended: something that the command left behind may hold it.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long it may take until a drive is there.
+const DRIVE_MAX: Duration = Duration::from_mins(1);
+
 const MOUNTS: [(&str, &str); 9] = [
     ("proc", "/proc"),
     ("sysfs", "/sys"),
@@ -82,6 +85,14 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 fn mount_disk(path: &str) -> Result<(), Box<dyn Error>> {
+    // A driver that is a module looks for its drives when it is loaded, and nobody waits for that.
+    let until = Instant::now() + DRIVE_MAX;
+    while !fs::exists(disk::PARTITION)? {
+        if Instant::now() >= until {
+            return Err(format!("there is no {}", disk::PARTITION).into());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
     fs::write(disk::SCHEDULER_FILE, disk::SCHEDULER)
         .map_err(|error| format!("{} in {}: {error}", disk::SCHEDULER, disk::SCHEDULER_FILE))?;
     fs::create_dir_all(path).map_err(|error| format!("{path}: {error}"))?;

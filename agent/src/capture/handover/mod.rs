@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The version of the state.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A recording without a process: its programs record, and nobody stores.
 #[derive(Debug)]

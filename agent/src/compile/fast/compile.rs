@@ -12,6 +12,10 @@
 //! which becomes a single move): loads through it give 0 where there is no memory, whatever a description
 //! says. Before 6.2 all loads are of that kind.
 //!
+//! The cast knows the kernel's own types only. A pointer to a structure of a module is cast to one of the
+//! kernel's that is an array of bytes ([`given::Holder`]): the loads are the same, and what they give is a
+//! number to the verifier, so a pointer among them is cast again before anything is loaded through it.
+//!
 //! If the verifier refuses a load, the same event is compiled to copy members with `bpf_probe_read_kernel`.
 
 mod constants;
@@ -23,11 +27,14 @@ use std::collections::BTreeSet;
 
 use agent_ebpf::{aggregates::cause, begin_flags};
 
-use expressions::Type;
+use expressions::{Seen, Type};
 pub use given::Mismatch;
-pub(crate) use given::{Access, Asked, Extras, Rules, TypeNames};
+pub(crate) use given::{Access, Asked, Cast, Extras, Rules, TypeNames};
 
-use super::language::{Definition, Expr};
+use super::{
+    language::{Definition, Expr},
+    together::Fragment,
+};
 use crate::{
     bpf::{
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R4, R6, R7, R8, Reg},
@@ -78,7 +85,7 @@ pub(crate) fn compile(
     definition: &Definition<'_>,
     args: &[TypeId],
     format: &Format,
-    types: &TypeNames<'_>,
+    types: &TypeNames,
     access: Access,
     rules: Rules,
     extras: Extras<'_>,
@@ -98,25 +105,29 @@ pub(crate) fn compile(
     if let Some((name, _)) = definition.fields.iter().find(|(name, _)| format.field(name).is_none()) {
         return Err(Mismatch::NoField((*name).to_owned()));
     }
-    let compiler = Compiler {
-        code: Assembler::default(),
-        definition,
-        args,
-        types,
-        btf: types.btf,
-        access,
-        rules,
-        lets: Vec::new(),
-        field_size: 0,
-    };
-    compiler.program(format, extras)
+    Compiler::new(definition, args, types, access, rules).program(format, extras)
+}
+
+/// Compiles what of an event's program makes the record, for a program of many events; `None` if more of it
+/// differs from those of others.
+pub(crate) fn fragment(
+    definition: &Definition<'_>,
+    args: &[TypeId],
+    format: &Format,
+    types: &TypeNames,
+    access: Access,
+) -> Option<Fragment> {
+    if definition.about.is_some() || definition.is_switch || !definition.only.is_empty() {
+        return None;
+    }
+    Compiler::new(definition, args, types, access, Rules::FAST).fragment(format).ok()
 }
 
 struct Compiler<'a> {
     code: Assembler,
     definition: &'a Definition<'a>,
     args: &'a [TypeId],
-    types: &'a TypeNames<'a>,
+    types: &'a TypeNames,
     btf: &'a Btf,
     access: Access,
     rules: Rules,
@@ -126,6 +137,27 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
+    fn new(
+        definition: &'a Definition<'a>,
+        args: &'a [TypeId],
+        types: &'a TypeNames,
+        access: Access,
+        rules: Rules,
+    ) -> Self {
+        let code = Assembler::default();
+        Self {
+            code,
+            definition,
+            args,
+            types,
+            btf: &types.btf,
+            access,
+            rules,
+            lets: Vec::new(),
+            field_size: 0,
+        }
+    }
+
     fn program(
         mut self,
         format: &Format,
@@ -202,11 +234,7 @@ impl<'a> Compiler<'a> {
             }
             self.fields(format, &texts, |field| !is_staged(field), failed)?;
         }
-        if has_lazy_count(format) {
-            let info = Expr::Member(Expr::Name("current").into(), "thread_info", true);
-            self.number(&Expr::Member(info.into(), "preempt_lazy_count", false), 1)?;
-            self.code.store(1, R7, COMMON as i16, R1);
-        }
+        self.lazy_count(format)?;
         // What the filter looked at is there, and not needed any more.
         contexts.write(&mut self.code, -CUT - SCRATCH);
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
@@ -229,6 +257,44 @@ impl<'a> Compiler<'a> {
         self.code.exit();
         let filter = filter.map_or_else(Vec::new, |asked| asked.program.code.clone());
         Body::with_filter(self.code, filter).ok_or(Mismatch::Expression("it is too long"))
+    }
+
+    /// What of the event's program makes its record, where that is at R7 and nothing else differs from the
+    /// programs of others. R2 is the record's length after it, or 0.
+    fn fragment(mut self, format: &Format) -> Result<Fragment, Mismatch> {
+        for needed in &self.definition.needs {
+            self.exists(needed)?;
+        }
+        let layout = format.record_layout();
+        let texts = self.text_limits(format, layout.size, self.rules.record_max)?;
+        let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
+        let (failed, finish) = (self.code.label(), self.code.label());
+        self.distrust()?;
+        self.code.load_imm(R8, layout.fields_end.into());
+        self.lets(format)?;
+        self.padding(format, layout.size);
+        self.fields(format, &texts, |_| true, failed)?;
+        self.lazy_count(format)?;
+        self.code.address(R2, R8, (layout.size - layout.fields_end) as i32);
+        if self.can_fail(&texts) {
+            self.code.goto(finish);
+            self.code.bind(failed);
+            self.code.load_imm(R2, 0);
+        }
+        self.code.bind(finish);
+        let arguments = self.args.len();
+        let (code, _) = self.code.finish().ok_or(Mismatch::Expression("it is too long"))?;
+        Ok(Fragment { code, max, arguments })
+    }
+
+    /// The common field of kernels with the `PREEMPT_RT` patches.
+    fn lazy_count(&mut self, format: &Format) -> Result<(), Mismatch> {
+        if has_lazy_count(format) {
+            let info = Expr::Member(Expr::Name("current").into(), "thread_info", true);
+            self.number(&Expr::Member(info.into(), "preempt_lazy_count", false), 1)?;
+            self.code.store(1, R7, COMMON as i16, R1);
+        }
+        Ok(())
     }
 
     /// The rest of a program that counts the record which is made on the stack; of it as a whole R8 says
@@ -373,23 +439,33 @@ impl<'a> Compiler<'a> {
 
     /// Casts the arguments that point to structures.
     fn distrust(&mut self) -> Result<(), Mismatch> {
-        let Access::Direct(Some(cast)) = self.access else { return Ok(()) };
+        let Access::Direct(Some(_)) = self.access else { return Ok(()) };
         for (index, name) in self.definition.args.iter().enumerate() {
-            let Type::Pointer(target) = self.type_of(self.args[index])? else { continue };
+            let Type::Pointer(target, _) = self.type_of(self.args[index])? else { continue };
             if !self.uses(name) || !matches!(self.btf.shape(target)?, Shape::Struct | Shape::Union) {
                 continue;
             }
             self.code.load(8, R1, R6, 8 * index as i16);
-            self.cast(cast, target);
-            self.keep(name, Type::Pointer(target), R0)?;
+            let seen = self.cast(target)?;
+            self.keep(name, Type::Pointer(target, seen), R0)?;
         }
         Ok(())
     }
 
-    /// Makes the pointer in R1 one that is not trusted, to this type, in R0.
-    fn cast(&mut self, cast: TypeId, target: TypeId) {
-        self.code.load_imm(R2, target.0.into());
-        self.code.call_kernel_function(cast.0);
+    /// Makes the pointer in R1 one that is not trusted, in R0: to this type, or to what stands for it. Takes
+    /// R0 to R5.
+    fn cast(&mut self, target: TypeId) -> Result<Seen, Mismatch> {
+        let Access::Direct(Some(Cast { function, holder })) = self.access else {
+            return Err(Mismatch::Expression("a pointer is cast where nothing is"));
+        };
+        let (as_type, seen) = match holder {
+            _ if !self.btf.is_of_module(target) => (target, Seen::Typed),
+            Some(holder) => (holder.type_id, Seen::Bytes),
+            None => return Err(Mismatch::Expression("a module's type is in an event of the kernel")),
+        };
+        self.code.load_imm(R2, as_type.0.into());
+        self.code.call_kernel_function(function.0);
+        Ok(seen)
     }
 
     /// Checks that what an expression names is there, without keeping the code.
@@ -407,7 +483,7 @@ impl<'a> Compiler<'a> {
     ) -> Result<T, Mismatch> {
         let mark = self.code.clone();
         let lets = self.lets.len();
-        self.lets.push(("current", Type::Pointer(self.types.named("task_struct")?)));
+        self.lets.push(("current", Type::Pointer(self.types.named("task_struct")?, Seen::Typed)));
         let result = work(self);
         self.lets.truncate(lets);
         self.code = mark;
@@ -418,7 +494,7 @@ impl<'a> Compiler<'a> {
         if self.uses("current") || has_lazy_count(format) {
             self.code.call_helper(HELPER_GET_CURRENT_TASK_BTF);
             let task = self.types.named("task_struct")?;
-            self.keep("current", Type::Pointer(task), R0)?;
+            self.keep("current", Type::Pointer(task, Seen::Typed), R0)?;
         }
         for (name, value) in &self.definition.lets {
             let (register, ty) = self.value(value, 1)?;
@@ -474,7 +550,7 @@ fn to_i16(offset: u32) -> Result<i16, Mismatch> {
 fn mentions(expr: &Expr<'_>, name: &str) -> bool {
     match expr {
         Expr::Name(used) => *used == name,
-        Expr::Number(_) => false,
+        Expr::Number(_) | Expr::Text(_) => false,
         Expr::Member(inner, ..)
         | Expr::Index(inner, _)
         | Expr::Not(inner)

@@ -2,10 +2,11 @@
 //! of its record is in terms of them, in C's expressions.
 //!
 //! ```text
-//! sched_wakeup(p)
+//! sched_wakeup(p, prio, success)
 //!     about p->pid
 //!     let cpu = p->thread_info.cpu
 //!     comm = p->comm
+//!     prio, success
 //!     target_cpu = cpu
 //!
 //! def letter(flags, name) = flags & 1 << enum(req_flag_bits, name)
@@ -13,11 +14,15 @@
 //! ```
 //!
 //! `about` names another thread that a process filter looks at, and `switches to` one that gets the CPU;
-//! `let` names a value for the lines below. An event may be described several times, for kernels that
-//! differ: the first description that fits is used. `needs` has an expression without a use: the description
-//! fits only where its members exist. `only` has one that is not 0 where a tracepoint of several events
-//! fires for this one. `def` gives an expression with parameters a name, for all events of the file below
-//! it. A line with a deeper indentation than that of fields goes on with the line before it.
+//! `let` names a value for the lines below. A line of names only has fields that are the arguments of these
+//! names. An event may be described several times, for kernels that differ: the first description that fits
+//! is used. `needs` has an expression without a use: the description fits only where its members exist.
+//! `only` has one that is not 0 where a tracepoint of several events fires for this one. `def` gives an
+//! expression with parameters a name, for all events of the file below it. A line with a deeper indentation
+//! than that of fields goes on with the line before it, be it one of fields or of an event's names.
+//! `container(TYPE, MEMBER, POINTER)` is the structure of which the pointer's target is a member, and
+//! `string(POINTER, "TEXT")` a string with another text for a null pointer than the kernel's `(null)`; so is
+//! `text(POINTER, "TEXT")` in an array.
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes
 //! come from users (`compile::typed`).
@@ -95,10 +100,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Definition<'_>>, SyntaxError> {
         let first = parts[0];
         if !indented {
             match first.strip_prefix("def ") {
-                None => definitions.push(header(first).map_err(error)?),
+                None => definitions.push(header(&parts).map_err(error)?),
                 Some(rest) => {
                     let (head, body) = named(rest).map_err(error)?;
-                    let Definition { names, args: params, .. } = header(head).map_err(error)?;
+                    let Definition { names, args: params, .. } = header(&[head]).map_err(error)?;
                     parts[0] = body;
                     let body = joined(&parts, &macros).map_err(|e| error(e.what))?;
                     macros.push(Macro { name: names[0], params, body });
@@ -126,6 +131,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Definition<'_>>, SyntaxError> {
         } else if let Some(text) = first.strip_prefix("let ") {
             let (name, text) = named(text).map_err(error)?;
             definition.lets.push((name, rest(text)?));
+        } else if !first.contains('=') {
+            let names = first.split(',').map(str::trim);
+            definition.fields.extend(names.map(|name| (name, Expr::Name(name))));
         } else {
             let (name, text) = named(first).map_err(error)?;
             definition.fields.push((name, rest(text)?));
@@ -140,11 +148,34 @@ fn named(text: &str) -> Result<(&str, &str), String> {
     Ok((name.trim(), text.trim_start()))
 }
 
-fn header(text: &str) -> Result<Definition<'_>, String> {
-    let (names, rest) = text.split_once('(').ok_or("expected NAME(ARGUMENTS)")?;
-    let args = rest.strip_suffix(')').ok_or("expected )")?;
-    let args = args.split(',').map(str::trim).filter(|arg| !arg.is_empty()).collect();
-    let names = names.split(',').map(str::trim).collect();
+/// Names with commas between them and perhaps behind the last.
+fn listed(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// `NAME, NAME(ARGUMENT, ARGUMENT)`, over one line or several.
+fn header<'t>(parts: &[&'t str]) -> Result<Definition<'t>, String> {
+    let (mut names, mut args) = (Vec::new(), Vec::new());
+    let (mut is_open, mut is_closed) = (false, false);
+    for part in parts {
+        let (before, behind) = match part.split_once('(') {
+            _ if is_open => ("", *part),
+            None => (*part, ""),
+            Some((before, behind)) => {
+                is_open = true;
+                (before, behind)
+            }
+        };
+        is_closed = is_open && behind.ends_with(')');
+        names.extend(listed(before));
+        args.extend(listed(behind.strip_suffix(')').unwrap_or(behind)));
+    }
+    if names.is_empty() || !is_open {
+        return Err("expected NAME(ARGUMENTS)".to_owned());
+    }
+    if !is_closed {
+        return Err("expected )".to_owned());
+    }
     let (needs, only, lets, fields) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     Ok(Definition { names, args, about: None, is_switch: false, needs, only, lets, fields })
 }

@@ -40,6 +40,7 @@ impl Scope<'_> {
     pub(super) fn kind_of(&self, expr: &Expr<'_>) -> Result<Kind, TypedError> {
         match expr {
             Expr::Number(_) => Ok(Kind::Number),
+            Expr::Text(text) => Err(self.error_at(text, "a text cannot be recorded".to_owned())),
             Expr::Name(name) => self.named(name).map(Kind::Typed),
             Expr::Member(outer, name, arrow) => self.member(outer, name, *arrow).map(Kind::Typed),
             Expr::Index(outer, index) => self.element(outer, *index).map(Kind::Typed),
@@ -257,6 +258,6 @@ pub(super) fn default_name(expr: &Expr<'_>) -> Option<String> {
         Expr::Index(inner, index) => Some(format!("{}_{index}", default_name(inner)?)),
         Expr::Call(_, arguments) => arguments.first().and_then(default_name),
         Expr::Not(inner) | Expr::Negate(inner) | Expr::Complement(inner) => default_name(inner),
-        Expr::Number(_) | Expr::Binary(..) | Expr::Choice(..) => None,
+        Expr::Number(_) | Expr::Text(_) | Expr::Binary(..) | Expr::Choice(..) => None,
     }
 }

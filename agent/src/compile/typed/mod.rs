@@ -152,7 +152,7 @@ fn guess(nearest: &[String]) -> String {
 #[derive(Debug)]
 pub struct Types<'a> {
     btf: &'a Btf,
-    names: TypeNames<'a>,
+    names: TypeNames,
     access: Access,
     guard: Option<PreemptionGuard>,
 }

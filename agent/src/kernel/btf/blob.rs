@@ -1,4 +1,6 @@
-//! How BTF is encoded: words, the fixed parts of types, and where each type begins.
+//! How BTF is encoded: its parts, words, the fixed parts of types, and where each type begins.
+
+use std::ops::Range;
 
 use super::BtfError;
 
@@ -26,6 +28,45 @@ pub(super) mod kind {
     pub(in super::super) const DECL_TAG: u32 = 17;
     pub(in super::super) const TYPE_TAG: u32 = 18;
     pub(in super::super) const ENUM64: u32 = 19;
+}
+
+/// A blob, as it is, and where things are in it.
+#[derive(Debug)]
+pub(super) struct Blob {
+    pub(super) data: Vec<u8>,
+    /// Where each type begins.
+    pub(super) types: Vec<u32>,
+    pub(super) strings: Range<usize>,
+}
+
+impl Blob {
+    /// Finds the parts of raw BTF in this machine's byte order.
+    pub(super) fn parse(data: Vec<u8>) -> Result<Self, BtfError> {
+        let bad = |at, what| Err(BtfError::Malformed { at, what });
+        let Some(header) = data.first_chunk::<HEADER_LEN>() else { return bad(0, "it is too short") };
+        match u16::from_ne_bytes([header[0], header[1]]) {
+            MAGIC => {}
+            other if other.swap_bytes() == MAGIC => return bad(0, "it is of the other byte order"),
+            _ => return bad(0, "it does not begin with BTF's magic number"),
+        }
+        if header[2] != 1 {
+            return bad(2, "its version is not 1");
+        }
+        let word = |at: usize| word_at(header, at).unwrap_or(u32::MAX) as usize;
+        let header_len = word(4);
+        if header_len < HEADER_LEN {
+            return bad(4, "its header is too short");
+        }
+        let part = |offset: usize, len: usize| -> Option<Range<usize>> {
+            let start = header_len.checked_add(offset)?;
+            let end = start.checked_add(len)?;
+            (end <= data.len()).then_some(start..end)
+        };
+        let Some(types) = part(word(8), word(12)) else { return bad(8, "its types are cut off") };
+        let Some(strings) = part(word(16), word(20)) else { return bad(16, "its strings are cut off") };
+        let types = index(&data[..types.end], types.start)?;
+        Ok(Self { data, types, strings })
+    }
 }
 
 /// The fixed part of a type's description.

@@ -71,7 +71,7 @@ impl Btf {
     }
 
     fn of_kind(&self, wanted: impl Fn(u32) -> bool) -> impl Iterator<Item = (TypeId, &str)> {
-        (1..=self.types.len() as u32).map(TypeId).filter_map(move |id| {
+        (1..=self.type_count() as u32).map(TypeId).filter_map(move |id| {
             let head = self.head(id).ok().filter(|head| wanted(head.kind))?;
             Some((id, std::str::from_utf8(self.string(head.name)).ok()?))
         })
@@ -149,7 +149,7 @@ impl Btf {
     pub fn constants(&self) -> Vec<(&str, i64)> {
         let is_enum = |head: &Head| matches!(head.kind, kind::ENUM | kind::ENUM64);
         let heads =
-            || (1..=self.types.len() as u32).filter_map(|id| self.head(TypeId(id)).ok()).filter(is_enum);
+            || (1..=self.type_count() as u32).filter_map(|id| self.head(TypeId(id)).ok()).filter(is_enum);
         // pahole stores signs from 1.24 on; without them, small negative numbers are likelier than the
         // highest bit.
         let tells_signs = heads().any(|head| head.kind_flag);
@@ -284,7 +284,7 @@ impl Btf {
 
     fn text(&self, offset: u32) -> Result<&str, BtfError> {
         std::str::from_utf8(self.string(offset))
-            .map_err(|_| BtfError::Malformed { at: self.strings.start, what: "a name is not text" })
+            .map_err(|_| BtfError::Malformed { at: self.own.strings.start, what: "a name is not text" })
     }
 }
 

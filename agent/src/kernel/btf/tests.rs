@@ -1,4 +1,7 @@
-use super::*;
+use super::{
+    blob::{HEADER_LEN, MAGIC},
+    *,
+};
 
 /// Writes blobs for the tests.
 #[derive(Default)]
@@ -6,6 +9,8 @@ pub(super) struct Builder {
     types: Vec<u8>,
     strings: Vec<u8>,
     count: u32,
+    /// The offset of the first string.
+    strings_at: u32,
 }
 
 impl Builder {
@@ -13,11 +18,17 @@ impl Builder {
         Self { strings: vec![0], ..Self::default() }
     }
 
+    /// A blob that goes on from another one.
+    fn after(base: &Btf) -> Self {
+        let strings_at = base.own.strings.len() as u32;
+        Self { count: base.type_count() as u32, strings_at, ..Self::default() }
+    }
+
     pub(super) fn name(&mut self, name: &str) -> u32 {
         if name.is_empty() {
             return 0;
         }
-        let at = self.strings.len() as u32;
+        let at = self.strings_at + self.strings.len() as u32;
         self.strings.extend_from_slice(name.as_bytes());
         self.strings.push(0);
         at
@@ -135,6 +146,21 @@ fn what_has_no_offset_is_told_apart() {
 }
 
 #[test]
+fn bit_fields_are_in_words() {
+    let btf = Btf::parse(sample()).unwrap();
+    let task = btf.type_named("task").unwrap();
+    let field = BitField { offset: 0, size: 1, shift: 5, bits: 3, signed: true };
+    assert_eq!(btf.bit_field_of(task, "bit").unwrap(), Some(field));
+    assert_eq!(btf.bit_field_of(task, "comm").unwrap(), None);
+    assert_eq!(btf.bit_field_of(task, "none").unwrap(), None);
+    // Over the border of a byte, and of four bytes.
+    let at = |offset, bits| BitField::at(offset, bits, false).map(|it| (it.offset, it.size, it.shift));
+    assert_eq!(at(70, 4), Some((8, 2, 6)));
+    assert_eq!(at(92, 8), Some((8, 8, 28)));
+    assert_eq!(at(60, 8), None);
+}
+
+#[test]
 fn variables_functions_and_tracepoints_are_found() {
     let btf = Btf::parse(sample()).unwrap();
     let runqueues = btf.percpu_variable("runqueues").unwrap();
@@ -201,6 +227,102 @@ fn damaged_blobs_are_errors_and_never_panics() {
             }
         }
     }
+}
+
+/// A module's blob, whose types refer to each other, to the kernel's, and to names of both.
+fn module(base: &Btf) -> Vec<u8> {
+    let mut b = Builder::after(base);
+    let rq = base.type_named("rq").unwrap().0;
+    let int = base.type_named("int").unwrap().0;
+    let inner = b.fields(kind::STRUCT, "inner", 24, false, &[("first", int, 0), ("run", rq, 64)]);
+    let pointer = b.add("", kind::PTR, 0, false, inner, &[]);
+    // The name is one of the kernel's strings: `comm` of its `task`.
+    let comm = base.own.data[base.own.strings.clone()].windows(5).position(|it| it == b"comm\0").unwrap();
+    let body = [comm as u32, inner, 64];
+    b.add("outer", kind::STRUCT, 1, false, 40, &body);
+    // The kernel has one that is larger.
+    b.fields(kind::STRUCT, "task", 4, false, &[("mine", int, 0)]);
+    let proto = b.add("", kind::FUNC_PROTO, 2, false, 0, &[0, 0, 0, pointer]);
+    let proto = b.add("", kind::PTR, 0, false, proto, &[]);
+    b.add("btf_trace_inner_done", kind::TYPEDEF, 0, false, proto, &[]);
+    b.blob()
+}
+
+#[test]
+fn modules_go_on_from_the_kernels_types() {
+    let base = Btf::parse(sample()).unwrap();
+    let btf = Btf::of_module(&base, module(&base)).unwrap();
+    let first = base.type_count() as u32 + 1;
+    assert_eq!(btf.type_count(), base.type_count() + 7);
+    let inner = btf.type_named("inner").unwrap();
+    assert_eq!(inner, TypeId(first));
+    assert!(btf.is_of_module(inner) && !btf.is_of_module(TypeId(first - 1)));
+    assert!(!base.is_of_module(TypeId(1)) && !btf.is_of_module(TypeId(0)));
+    // Through the module's structures to the kernel's, by names of both.
+    assert_eq!(btf.member("outer.comm.run.cpu").unwrap().offset, 8 + 8 + 12);
+    assert_eq!(btf.member("entity_t.rq").unwrap(), base.member("entity_t.rq").unwrap());
+    assert_eq!(btf.type_name(inner).unwrap(), "inner");
+    assert_eq!(btf.type_name(TypeId(3)).unwrap(), "rq");
+    // A module's own type hides the kernel's.
+    assert_eq!(btf.member("task").unwrap().size, 4);
+    assert_eq!(base.member("task").unwrap().size, 64);
+    assert!(btf.function("do_sample").is_ok() && btf.percpu_variable("runqueues").is_ok());
+    // The kernel's tracepoints are not the module's.
+    assert_eq!(btf.own_tracepoints().collect::<Vec<_>>(), ["inner_done"]);
+    assert_eq!(base.own_tracepoints().collect::<Vec<_>>(), ["sample"]);
+    let found = btf.raw_tracepoint("inner_done").unwrap();
+    assert_eq!((found.id, found.args.len()), (TypeId(first + 6), 1));
+    assert_eq!(btf.pointer_target(found.args[0]).unwrap(), Some(inner));
+    assert!(base.raw_tracepoint("inner_done").is_err());
+    assert!(Btf::of_module(&btf, module(&base)).is_err(), "there are two levels");
+}
+
+#[test]
+fn damaged_modules_are_errors_and_never_panics() {
+    let base = Btf::parse(sample()).unwrap();
+    let good = module(&base);
+    let ask = |btf: &Btf| {
+        for path in ["outer.comm.run.cpu", "inner.run", "task.mine", "entity_t.rq", "nothing.at"] {
+            let _ = btf.member(path);
+        }
+        let _ = btf.raw_tracepoint("inner_done");
+        let _ = btf.own_tracepoints().count();
+        for id in 0..=btf.type_count() as u32 + 1 {
+            let _ = btf.size_of(TypeId(id));
+            let _ = btf.shape(TypeId(id));
+            let _ = btf.type_name(TypeId(id));
+            let _ = btf.members(TypeId(id));
+        }
+    };
+    for len in 0..good.len() {
+        assert!(Btf::of_module(&base, good[..len].to_vec()).is_err(), "{len}");
+    }
+    for at in 0..good.len() {
+        for value in [0, 1, 0x7f, 0xff, good[at] ^ 0x80] {
+            let mut blob = good.clone();
+            blob[at] = value;
+            if let Ok(btf) = Btf::of_module(&base, blob) {
+                ask(&btf);
+            }
+        }
+    }
+    // Of another kernel: with fewer types and strings, and with none at all.
+    let mut small = Builder::new();
+    small.int("int", 4);
+    for blob in [small.blob(), Builder::new().blob()] {
+        let other = Btf::parse(blob).unwrap();
+        let btf = Btf::of_module(&other, good.clone()).unwrap();
+        assert!(btf.member("outer.comm.run.cpu").is_err());
+        ask(&btf);
+    }
+    // A circle through both blobs ends.
+    let mut b = Builder::new();
+    b.add("a", kind::TYPEDEF, 0, false, 2, &[]);
+    let base = Btf::parse(b.blob()).unwrap();
+    let mut b = Builder::after(&base);
+    b.add("b", kind::TYPEDEF, 0, false, 1, &[]);
+    let btf = Btf::of_module(&base, b.blob()).unwrap();
+    assert!(btf.size_of(TypeId(1)).is_err() && btf.size_of(TypeId(2)).is_err());
 }
 
 #[test]

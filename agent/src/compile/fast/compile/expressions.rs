@@ -1,13 +1,15 @@
 //! Expressions as instructions: their values, and the locations in memory that they name.
 
-use super::{Access, COPIED, Compiler, HELPER_PROBE_READ_KERNEL, Mismatch, SAVED, to_i16};
+use super::{
+    Access, COPIED, Cast, Compiler, HELPER_PROBE_READ_KERNEL, Mismatch, SAVED, given::Holder, to_i16,
+};
 use crate::{
     bpf::{
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R6, Reg},
         program::FRAME,
     },
     compile::fast::language::{Expr, Op},
-    kernel::btf::{Shape, TypeId},
+    kernel::btf::{BitField, BtfError, Shape, TypeId},
 };
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
@@ -20,8 +22,32 @@ const DEPTH_MAX: u8 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    Number { size: u32, signed: bool },
-    Pointer(TypeId),
+    Number {
+        size: u32,
+        signed: bool,
+    },
+    /// To something of this type.
+    Pointer(TypeId, Seen),
+}
+
+/// What the verifier takes a pointer for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// For what it is; or it does not matter, as all is copied.
+    Typed,
+    /// For one to bytes ([`super::given::Holder`]).
+    Bytes,
+    /// For a number.
+    Number,
+}
+
+impl Type {
+    fn size(self) -> u32 {
+        match self {
+            Self::Number { size, .. } => size,
+            Self::Pointer(..) => 8,
+        }
+    }
 }
 
 pub(super) const LONG: Type = Type::Number { size: 8, signed: true };
@@ -31,6 +57,8 @@ pub(super) const LONG: Type = Type::Number { size: 8, signed: true };
 pub(super) struct Location {
     pub(super) offset: u32,
     pub(super) type_id: TypeId,
+    /// Whether the verifier sees bytes there.
+    bytes: bool,
 }
 
 impl Compiler<'_> {
@@ -40,7 +68,12 @@ impl Compiler<'_> {
             return Ok(None);
         }
         let mark = self.code.clone();
-        let (base, location) = self.location(value, depth)?;
+        let found = self.location(value, depth);
+        if let Err(Mismatch::Btf(BtfError::BitField(_))) = found {
+            self.code = mark;
+            return Ok(None);
+        }
+        let (base, location) = found?;
         if matches!(self.btf.shape(location.type_id)?, Shape::Array { .. } | Shape::Struct | Shape::Union) {
             return Ok(Some((base, location)));
         }
@@ -87,11 +120,16 @@ impl Compiler<'_> {
                 LONG
             }
             Expr::Name(name) => self.named(name, to, depth)?,
-            Expr::Member(..) | Expr::Index(..) => {
+            Expr::Member(outer, name, arrow) => {
+                let (base, owner) = self.owner(outer, *arrow, depth)?;
+                match self.btf.bit_field_of(owner.type_id, name)? {
+                    Some(field) => self.load_bits(field, base, owner, depth),
+                    None => self.load_member(base, self.member(owner, name)?, depth)?,
+                }
+            }
+            Expr::Index(..) => {
                 let (base, location) = self.location(expr, depth)?;
-                let ty = self.type_of(location.type_id)?;
-                self.load(self.access, ty, to, base, location.offset, depth)?;
-                ty
+                self.load_member(base, location, depth)?
             }
             Expr::Not(inner) => {
                 self.value(inner, depth)?;
@@ -137,7 +175,7 @@ impl Compiler<'_> {
                     return Err(Mismatch::Expression("read64 takes one argument"));
                 };
                 self.value(pointer, depth)?;
-                self.load(Access::Copied, LONG, to, to, 0, depth)?;
+                self.load(Access::Copied, LONG, to, to, 0, depth);
                 LONG
             }
             Expr::Call("cast", args) => {
@@ -146,14 +184,17 @@ impl Compiler<'_> {
                 };
                 let target = self.types.named(name)?;
                 self.value(inner, depth)?;
-                if let Access::Direct(Some(cast)) = self.access {
-                    if depth != 1 {
-                        return Err(Mismatch::Expression("cast in the right half of an expression"));
-                    }
-                    self.cast(cast, target);
-                    self.code.alu(Alu::Mov, to, R0);
-                }
-                Type::Pointer(target)
+                self.pointer(target, depth)?
+            }
+            Expr::Call("container", args) => {
+                let [Expr::Name(name), Expr::Name(member), inner] = args.as_slice() else {
+                    return Err(Mismatch::Expression("container takes a type, a member and a pointer"));
+                };
+                let target = self.types.named(name)?;
+                let offset = self.btf.member_of(target, member)?.offset;
+                self.value(inner, depth)?;
+                self.code.address(to, to, -(offset as i32));
+                self.pointer(target, depth)?
             }
             Expr::Call("socket_cookie", args) if depth == 1 => {
                 let [Expr::Name(name)] = args.as_slice() else {
@@ -177,9 +218,17 @@ impl Compiler<'_> {
                 self.code.alu(Alu::Mov, to, R0);
                 Type::Number { size: 8, signed: false }
             }
+            Expr::Text(_) => return Err(Mismatch::Expression("a text is used as a number")),
             Expr::Call(..) => return Err(Mismatch::Expression("it calls an unknown function")),
         };
         Ok((to, ty))
+    }
+
+    /// Makes the number in the register of this depth a pointer to this type.
+    fn pointer(&mut self, target: TypeId, depth: u8) -> Result<Type, Mismatch> {
+        let is_cast = matches!(self.access, Access::Direct(Some(_)));
+        let seen = if is_cast { self.cast_at(target, depth)? } else { Seen::Typed };
+        Ok(Type::Pointer(target, seen))
     }
 
     pub(super) fn named(&mut self, name: &str, to: Reg, depth: u8) -> Result<Type, Mismatch> {
@@ -191,7 +240,12 @@ impl Compiler<'_> {
         // The kernel hands over arguments zero extended (`CAST_TO_U64`, include/trace/bpf_probe.h).
         let ty = self.type_of(self.args[index])?;
         let access = match ty {
-            Type::Pointer(target) => match self.btf.shape(target)? {
+            Type::Pointer(target, _) => match self.btf.shape(target)? {
+                // The verifier thinks that arguments of modules may be null, and takes them nowhere (6.12 and
+                // later).
+                Shape::Struct | Shape::Union if self.access == Access::Copied && self.btf.has_base() => {
+                    Access::Copied
+                }
                 // Up to 6.12 at least, the verifier does not see that `const void *` is one to nothing.
                 Shape::Void if self.access == Access::Copied => Access::Copied,
                 Shape::Struct | Shape::Union | Shape::Void | Shape::Int { .. } => Access::Direct(None),
@@ -201,7 +255,7 @@ impl Compiler<'_> {
             },
             Type::Number { .. } => Access::Direct(None),
         };
-        self.load(access, Type::Number { size: 8, signed: false }, to, R6, 8 * index as u32, depth)?;
+        self.load(access, Type::Number { size: 8, signed: false }, to, R6, 8 * index as u32, depth);
         if let Type::Number { size, .. } = ty
             && size < 8
             && self.rules.raw_arguments
@@ -223,7 +277,9 @@ impl Compiler<'_> {
         Ok(match self.btf.shape(type_id)? {
             Shape::Int { size: size @ (1 | 2 | 4 | 8), signed } => Type::Number { size, signed },
             Shape::Enum => Type::Number { size: self.btf.size_of(type_id)?, signed: false },
-            Shape::Pointer => Type::Pointer(self.btf.pointer_target(type_id)?.unwrap_or(TypeId(0))),
+            Shape::Pointer => {
+                Type::Pointer(self.btf.pointer_target(type_id)?.unwrap_or(TypeId(0)), Seen::Typed)
+            }
             _ => return Err(Mismatch::Expression("a structure is used as a number")),
         })
     }
@@ -231,18 +287,9 @@ impl Compiler<'_> {
     /// Finds what an expression names in memory. The base is in the register of this depth.
     pub(super) fn location(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Location), Mismatch> {
         match expr {
-            Expr::Member(outer, name, true) => {
-                let (base, ty) = self.value(outer, depth)?;
-                let Type::Pointer(target) = ty else {
-                    return Err(Mismatch::Expression("-> behind something that is no pointer"));
-                };
-                let member = self.btf.member_of(target, name)?;
-                Ok((base, Location { offset: member.offset, type_id: member.type_id }))
-            }
-            Expr::Member(outer, name, false) => {
-                let (base, location) = self.location(outer, depth)?;
-                let member = self.btf.member_of(location.type_id, name)?;
-                Ok((base, Location { offset: location.offset + member.offset, type_id: member.type_id }))
+            Expr::Member(outer, name, arrow) => {
+                let (base, owner) = self.owner(outer, *arrow, depth)?;
+                Ok((base, self.member(owner, name)?))
             }
             Expr::Index(outer, index) => {
                 let (base, location) = self.location(outer, depth)?;
@@ -250,42 +297,113 @@ impl Compiler<'_> {
                     return Err(Mismatch::Expression("an index behind something that is no array"));
                 };
                 let offset = location.offset + index * self.btf.size_of(element)?;
-                Ok((base, Location { offset, type_id: element }))
+                Ok((base, Location { offset, type_id: element, ..location }))
             }
             _ => Err(Mismatch::Expression("a member of something that is not in memory")),
         }
     }
 
-    pub(super) fn load(
-        &mut self,
-        access: Access,
-        ty: Type,
-        to: Reg,
-        base: Reg,
-        offset: u32,
-        depth: u8,
-    ) -> Result<(), Mismatch> {
-        let size = match ty {
-            Type::Number { size, .. } => size,
-            Type::Pointer(_) => 8,
-        };
-        if let Access::Direct(_) = access {
-            self.code.load(size, to, base, to_i16(offset)?);
-            return Ok(());
+    /// The structure that a member is of, as its address in the register of this depth and the distance from
+    /// there.
+    fn owner(&mut self, outer: &Expr<'_>, arrow: bool, depth: u8) -> Result<(Reg, Location), Mismatch> {
+        if !arrow {
+            return self.location(outer, depth);
         }
-        // The call takes R1 to R5: what the levels below hold is put aside.
+        match self.value(outer, depth)? {
+            (base, Type::Pointer(type_id, seen)) => {
+                let seen = if seen == Seen::Number { self.cast_at(type_id, depth)? } else { seen };
+                Ok((base, Location { offset: 0, type_id, bytes: seen == Seen::Bytes }))
+            }
+            _ => Err(Mismatch::Expression("-> behind something that is no pointer")),
+        }
+    }
+
+    /// Where a member of a structure is.
+    fn member(&self, owner: Location, name: &str) -> Result<Location, Mismatch> {
+        let member = self.btf.member_of(owner.type_id, name)?;
+        Ok(Location { offset: owner.offset + member.offset, type_id: member.type_id, ..owner })
+    }
+
+    fn load_member(&mut self, base: Reg, location: Location, depth: u8) -> Result<Type, Mismatch> {
+        let ty = self.type_of(location.type_id)?;
+        let size = ty.size();
+        let access = self.access_at(location, location.offset, size);
+        self.load(access, ty, Reg(depth), base, location.offset, depth);
+        Ok(match ty {
+            Type::Pointer(target, _) if location.bytes => Type::Pointer(target, Seen::Number),
+            other => other,
+        })
+    }
+
+    /// How so many bytes are read at this distance from the base of a location: directly, if the verifier
+    /// knows that there is something.
+    pub(super) fn access_at(&self, location: Location, offset: u32, size: u32) -> Access {
+        match self.access {
+            Access::Direct(Some(Cast { holder: Some(Holder { len, .. }), .. }))
+                if location.bytes && offset.checked_add(size).is_none_or(|end| end > len) =>
+            {
+                Access::Copied
+            }
+            access => access,
+        }
+    }
+
+    /// Casts the pointer in the register of this depth.
+    fn cast_at(&mut self, target: TypeId, depth: u8) -> Result<Seen, Mismatch> {
+        self.put_aside(depth);
+        if depth != 1 {
+            self.code.alu(Alu::Mov, R1, Reg(depth));
+        }
+        let seen = self.cast(target)?;
+        self.take_back(depth);
+        self.code.alu(Alu::Mov, Reg(depth), R0);
+        Ok(seen)
+    }
+
+    /// A call takes R1 to R5: what the levels below this depth hold is put aside before it.
+    fn put_aside(&mut self, depth: u8) {
         for below in 1..depth {
             self.code.store(8, FP, -SAVED - 8 * i16::from(below), Reg(below));
         }
+    }
+
+    fn take_back(&mut self, depth: u8) {
+        for below in 1..depth {
+            self.code.load(8, Reg(below), FP, -SAVED - 8 * i16::from(below));
+        }
+    }
+
+    /// Loads a bit field of a structure.
+    fn load_bits(&mut self, field: BitField, base: Reg, owner: Location, depth: u8) -> Type {
+        let to = Reg(depth);
+        let word = Type::Number { size: field.size, signed: false };
+        let offset = owner.offset + field.offset;
+        self.load(self.access_at(owner, offset, field.size), word, to, base, offset, depth);
+        let unused = 64 - field.bits as i32;
+        self.code.alu_imm(Alu::Lsh, to, unused - field.shift as i32);
+        self.code.alu_imm(if field.signed { Alu::Arsh } else { Alu::Rsh }, to, unused);
+        // A number of fewer bits than an int is an int.
+        LONG
+    }
+
+    pub(super) fn load(&mut self, access: Access, ty: Type, to: Reg, base: Reg, offset: u32, depth: u8) {
+        let size = ty.size();
+        if let Access::Direct(_) = access {
+            if let Ok(near) = to_i16(offset) {
+                self.code.load(size, to, base, near);
+            } else {
+                self.code.address(to, base, offset as i32);
+                self.code.load(size, to, to, 0);
+            }
+            return;
+        }
+        self.put_aside(depth);
         self.code.address(R3, base, offset as i32);
         self.code.address(R1, FP, -i32::from(COPIED) - 8);
         self.code.load_imm(R2, size.into());
         self.code.call_helper(HELPER_PROBE_READ_KERNEL);
-        for below in 1..depth {
-            self.code.load(8, Reg(below), FP, -SAVED - 8 * i16::from(below));
-        }
+        self.take_back(depth);
         self.code.load(size, to, FP, -COPIED - 8);
-        Ok(())
     }
 
     /// 1 or 0, by a jump that is taken for 1.

@@ -4,12 +4,14 @@ use agent_ebpf::END_CUT;
 
 use super::{
     Access, CUT, Compiler, HELPER_PROBE_READ_KERNEL, HELPER_PROBE_READ_KERNEL_STR,
-    HELPER_PROBE_READ_USER_STR, Mismatch, TEXT_MIN, aligned_step, expressions::Type, to_i16,
+    HELPER_PROBE_READ_USER_STR, Mismatch, TEXT_MIN, aligned_step,
+    expressions::{Location, Type},
+    to_i16,
 };
 use crate::{
     bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R7, R8, R9, Reg},
     compile::fast::language::Expr,
-    event::{Field, Format, Location},
+    event::{Field, Format, Location as Place},
 };
 
 impl<'a> Compiler<'a> {
@@ -24,7 +26,7 @@ impl<'a> Compiler<'a> {
     ) -> Result<Vec<(&'a str, u32)>, Mismatch> {
         let mut limits = Vec::new();
         for (name, value) in &self.definition.fields {
-            if format.field(name).is_none_or(|field| field.location == Location::Inline) {
+            if format.field(name).is_none_or(|field| field.location == Place::Inline) {
                 continue;
             }
             if is_empty_text(value) {
@@ -78,16 +80,18 @@ impl<'a> Compiler<'a> {
             return self.parts(name, parts, at, field.size);
         }
         if let Expr::Call("text", args) = value {
-            let [source] = args.as_slice() else {
-                return Err(Mismatch::Expression("text takes one argument"));
+            let (source, absent) = match args.as_slice() {
+                [source] => (source, ""),
+                [source, Expr::Text(absent)] if absent.len() < field.size as usize => (source, *absent),
+                _ => return Err(Mismatch::Expression("text takes a pointer, and a text for a null pointer")),
             };
-            return self.fixed_text(source, at, field.size);
+            return self.fixed_text(source, absent, at, field.size);
         }
         if let Some((base, location)) = self.array(value, 1)? {
             if self.btf.size_of(location.type_id)? != field.size {
                 return Err(wrong());
             }
-            self.copy(base, location.offset, at, field.size)?;
+            self.copy(base, location, at, field.size)?;
             return Ok(());
         }
         if !matches!(field.size, 1 | 2 | 4 | 8) {
@@ -149,20 +153,28 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// A string in an array, with zeros behind it.
-    fn fixed_text(&mut self, source: &Expr<'_>, at: i16, size: u32) -> Result<(), Mismatch> {
+    /// A string in an array, with zeros behind it, or another one if it cannot be read.
+    fn fixed_text(&mut self, source: &Expr<'_>, absent: &str, at: i16, size: u32) -> Result<(), Mismatch> {
         self.clear(at, size);
         self.value(source, 1)?;
         self.code.alu(Alu::Mov, R3, R1);
         self.code.address(R1, R7, at.into());
         self.code.load_imm(R2, size.into());
         self.code.call_helper(HELPER_PROBE_READ_KERNEL_STR);
+        if !absent.is_empty() {
+            let there = self.code.label();
+            self.code.jump_imm(Jump::SignedGreater, R0, 0, there);
+            for (index, byte) in absent.bytes().enumerate() {
+                self.code.store_imm(1, R7, at + index as i16, byte.into());
+            }
+            self.code.bind(there);
+        }
         Ok(())
     }
 
-    fn copy(&mut self, base: Reg, offset: u32, at: i16, size: u32) -> Result<(), Mismatch> {
-        let from = to_i16(offset)?;
-        if self.access == Access::Copied {
+    fn copy(&mut self, base: Reg, location: Location, at: i16, size: u32) -> Result<(), Mismatch> {
+        let from = to_i16(location.offset)?;
+        if self.access_at(location, location.offset, size) == Access::Copied {
             self.code.address(R3, base, from.into());
             self.code.address(R1, R7, at.into());
             self.code.load_imm(R2, size.into());
@@ -189,7 +201,7 @@ impl<'a> Compiler<'a> {
         failed: Label,
     ) -> Result<(), Mismatch> {
         let source = text_source(value);
-        if field.location != Location::DataLoc {
+        if field.location != Place::DataLoc {
             return Err(Mismatch::FieldType(name.to_owned()));
         }
         if is_empty_text(value) {
@@ -218,9 +230,12 @@ impl<'a> Compiler<'a> {
         self.code.jump_imm(Jump::SignedGreater, R0, 0, there);
         self.code.alu(Alu::Mov, R1, R7);
         self.code.alu(Alu::Add, R1, R8);
-        let absent = self.rules.absent;
-        let len = absent.iter().position(|&byte| byte == 0).map_or(absent.len(), |end| end + 1);
-        for (index, &byte) in absent[..len].iter().enumerate() {
+        let absent = self.absent(value);
+        let len = absent.len() + 1;
+        if len >= max as usize {
+            return Err(Mismatch::FieldType(name.to_owned()));
+        }
+        for (index, &byte) in absent.iter().chain(&[0]).enumerate() {
             self.code.store_imm(1, R1, index as i16, byte.into());
         }
         self.code.load_imm(R0, len as i64);
@@ -240,6 +255,17 @@ impl<'a> Compiler<'a> {
         self.locate_text(field)
     }
 
+    /// What stands for this text if it cannot be read.
+    fn absent<'e>(&self, value: &'e Expr<'_>) -> &'e [u8] {
+        if let Expr::Call("string", args) = value
+            && let [_, Expr::Text(text)] = args.as_slice()
+        {
+            return text.as_bytes();
+        }
+        let absent = self.rules.absent;
+        absent.split(|&byte| byte == 0).next().unwrap_or(absent)
+    }
+
     /// Notes where the string of R0 bytes is that was written last.
     fn locate_text(&mut self, field: &Field) -> Result<(), Mismatch> {
         self.code.alu(Alu::Mov, R1, R0);
@@ -251,10 +277,12 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// What a string is copied from: an array is meant as it is, a pointer is marked by `string`.
+/// What a string is copied from: an array is meant as it is, a pointer is marked by `string`, which may say
+/// what stands for one that is null.
 fn text_source<'e, 't>(value: &'e Expr<'t>) -> &'e Expr<'t> {
     match value {
         Expr::Call("string" | "ustring", args) if args.len() == 1 => &args[0],
+        Expr::Call("string", args) if matches!(args.as_slice(), [_, Expr::Text(_)]) => &args[0],
         other => other,
     }
 }

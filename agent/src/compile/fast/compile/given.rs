@@ -8,10 +8,10 @@ use agent_ebpf::SIDE_RECORD_MAX;
 use super::FAST_MAX;
 use crate::{
     bpf::preemption::Preemption,
-    compile::{aggregate::Counter, context::ContextLayout, filter},
+    compile::{aggregate::Counter, context::ContextLayout, fast::modules::ModuleError, filter},
     event::Format,
     kernel::{
-        btf::{Btf, BtfError, TypeId},
+        btf::{Btf, BtfError, Shape, TypeId},
         version::KernelVersion,
     },
 };
@@ -66,6 +66,9 @@ pub enum Mismatch {
     /// It has no description.
     #[error("it has none of the fast programs")]
     NotDescribed,
+    /// The kernel's own types do not have its tracepoint, and the module's are not known.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
     /// The tracepoint takes other arguments.
     #[error("its tracepoint has {found} arguments on this kernel, {expected} are described")]
     Arguments {
@@ -106,22 +109,65 @@ const TRUSTED_SINCE: KernelVersion = KernelVersion::new(6, 2, 0);
 /// How members are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// By loads that the verifier checks against the kernel's types, through pointers that were cast by this
-    /// function of the kernel (its number in BTF).
-    Direct(Option<TypeId>),
+    /// By loads that the verifier checks against the kernel's types, through pointers that were cast if it
+    /// would trust them.
+    Direct(Option<Cast>),
     /// By a helper.
     Copied,
+}
+
+/// How pointers are made ones that the verifier does not trust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cast {
+    /// The function of the kernel that does it (its number in BTF). It knows structures of the kernel's own
+    /// types only.
+    pub(crate) function: TypeId,
+    /// What pointers to the structures of modules are cast to; only for events of modules.
+    pub(crate) holder: Option<Holder>,
+}
+
+/// A structure of the kernel that begins with an array of bytes. The verifier lets programs load numbers of
+/// any size at any place of such an array (`btf_struct_walk`, kernel/bpf/btf.c), so a pointer to the
+/// structure stands for one to anything that is no larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// Its number in the kernel's own BTF.
+    pub(crate) type_id: TypeId,
+    /// Bytes of the array.
+    pub(crate) len: u32,
+}
+
+impl Holder {
+    /// `struct trace_seq`, whose buffer has a page or more (include/linux/trace_seq.h).
+    fn find(base: &Btf) -> Option<Self> {
+        let type_id = base.type_named("trace_seq").ok()?;
+        let buffer = base.member_of(type_id, "buffer").ok().filter(|buffer| buffer.offset == 0)?;
+        let Ok(Shape::Array { element, len }) = base.shape(buffer.type_id) else { return None };
+        let is_bytes = matches!(base.shape(element), Ok(Shape::Int { size: 1, .. }));
+        is_bytes.then_some(Self { type_id, len })
+    }
 }
 
 impl Access {
     /// How the programs of this kernel, whose type information `btf` is, read members.
     pub(crate) fn of_kernel(btf: &Btf) -> Self {
         match btf.function("bpf_rdonly_cast") {
-            Ok(cast) => Self::Direct(Some(cast)),
+            Ok(function) => Self::Direct(Some(Cast { function, holder: None })),
             Err(_) if KernelVersion::running().is_some_and(|running| running < TRUSTED_SINCE) => {
                 Self::Direct(None)
             }
             Err(_) => Self::Copied,
+        }
+    }
+
+    /// The same for the events of modules; `base` is the kernel's own BTF.
+    pub(in super::super) fn of_module(self, base: &Btf) -> Self {
+        match self {
+            Self::Direct(Some(cast)) => match Holder::find(base) {
+                Some(holder) => Self::Direct(Some(Cast { holder: Some(holder), ..cast })),
+                None => Self::Copied,
+            },
+            other => other,
         }
     }
 }
@@ -149,14 +195,14 @@ pub(crate) struct Extras<'a> {
 /// The kernel's types by name. Looking for one in BTF takes a walk through all of them, and the same few are
 /// asked for again and again.
 #[derive(Debug)]
-pub(crate) struct TypeNames<'a> {
-    pub(super) btf: &'a Btf,
+pub(crate) struct TypeNames {
+    pub(in super::super) btf: Btf,
     known: RefCell<HashMap<String, Option<TypeId>>>,
 }
 
-impl<'a> TypeNames<'a> {
-    pub(crate) fn new(btf: &'a Btf) -> Self {
-        Self { btf, known: RefCell::default() }
+impl TypeNames {
+    pub(crate) fn new(btf: &Btf) -> Self {
+        Self { btf: btf.clone(), known: RefCell::default() }
     }
 
     /// The number of a type, if there is one of that name.

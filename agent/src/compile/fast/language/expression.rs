@@ -28,6 +28,8 @@ pub(crate) enum Op {
 pub(crate) enum Expr<'t> {
     Number(i64),
     Name(&'t str),
+    /// `"text"`, what `string` falls back to.
+    Text(&'t str),
     /// `.` (false) or `->` (true).
     Member(Box<Expr<'t>>, &'t str, bool),
     Index(Box<Expr<'t>>, u32),
@@ -55,7 +57,7 @@ fn put_in<'t>(body: &Expr<'t>, params: &[&str], args: &[Expr<'t>]) -> Expr<'t> {
             let index = params.iter().position(|param| param == name);
             index.and_then(|index| args.get(index)).unwrap_or(body).clone()
         }
-        Expr::Number(_) => body.clone(),
+        Expr::Number(_) | Expr::Text(_) => body.clone(),
         Expr::Member(outer, name, arrow) => {
             // A parameter can be a member, too.
             let member = params.iter().position(|param| param == name).and_then(|index| args.get(index));
@@ -90,6 +92,7 @@ pub(super) const DEPTH_MAX: usize = 16;
 enum Token<'t> {
     Number(i64),
     Name(&'t str),
+    Text(&'t str),
     Sign(&'t str),
 }
 
@@ -103,6 +106,7 @@ impl std::fmt::Display for Token<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Number(number) => write!(out, "{number}"),
+            Self::Text(text) => write!(out, "\"{text}\""),
             Self::Name(text) | Self::Sign(text) => out.write_str(text),
         }
     }
@@ -139,6 +143,13 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, ExprError> {
             };
             tokens.push((at, Token::Number(letter.into())));
             rest = &quoted[2..];
+            continue;
+        }
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let (text, behind) =
+                quoted.split_once('"').ok_or_else(|| error("expected \"TEXT\"".to_owned()))?;
+            tokens.push((at, Token::Text(text)));
+            rest = behind;
             continue;
         }
         let sign = SIGNS.iter().chain(&["|"]).find(|sign| rest.starts_with(**sign));
@@ -302,6 +313,7 @@ impl<'t> Parser<'_, 't> {
                     Some(known) => Err(format!("{name} takes {} arguments", known.params.len())),
                 }
             }
+            Token::Text(text) => Ok(Expr::Text(text)),
             Token::Name(text) | Token::Sign(text) => Ok(Expr::Name(text)),
         }
     }

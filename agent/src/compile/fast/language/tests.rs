@@ -30,8 +30,7 @@ fn operators_bind_as_in_c() {
 
 #[test]
 fn a_description_has_its_parts() {
-    let text =
-        "# a comment\nwake, up(p, flags)\n    about p->pid\n    let a = flags   # why\n    x = a\n\nfree()\n";
+    let text = "# a comment\nwake, up(p, flags)\n    about p->pid\n    let a = flags   # why\n    x = a\n    p, flags\n\nfree()\n";
     let parsed = parse(text).unwrap();
     assert_eq!(parsed.len(), 2);
     assert_eq!(
@@ -40,8 +39,37 @@ fn a_description_has_its_parts() {
     );
     assert_eq!(parsed[0].about, Some(Expr::Member(Expr::Name("p").into(), "pid", true)));
     assert_eq!(parsed[0].lets, [("a", Expr::Name("flags"))]);
-    assert_eq!(parsed[0].fields, [("x", Expr::Name("a"))]);
+    let named = |name| (name, Expr::Name(name));
+    assert_eq!(parsed[0].fields, [("x", Expr::Name("a")), named("p"), named("flags")]);
     assert!(parsed[1].args.is_empty());
+}
+
+#[test]
+fn names_and_arguments_go_on_in_the_next_line() {
+    let parsed = parse("one, two,\n        three(a,\n        b)\n    x = a\n").unwrap();
+    assert_eq!((&*parsed[0].names, &*parsed[0].args), (&["one", "two", "three"][..], &["a", "b"][..]));
+    assert_eq!(parsed[0].fields, [("x", Expr::Name("a"))]);
+    for text in ["one,\n        two", "one(a,\n        b", "(a)"] {
+        assert_eq!(parse(text).map_err(|error| error.line), Err(1), "{text}");
+    }
+}
+
+#[test]
+fn texts_stand_in_quotes() {
+    let name = |name| Expr::Name(name);
+    assert_eq!(
+        expression("string(a, \"no (device)\")"),
+        Ok(Expr::Call("string", vec![name("a"), Expr::Text("no (device)")]))
+    );
+    assert_eq!(
+        expression("container(outer, inner, p)->x"),
+        Ok(Expr::Member(
+            Expr::Call("container", vec![name("outer"), name("inner"), name("p")]).into(),
+            "x",
+            true
+        ))
+    );
+    assert_eq!(expression("string(a, \"no").map_err(|error| error.at), Err(10));
 }
 
 #[test]
