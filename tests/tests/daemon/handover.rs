@@ -248,13 +248,16 @@ fn a_trace_goes_on_with_the_next_daemon() {
     caller.settle();
     daemon.tell("POST", "/v1/sessions/one/stop", None);
     assert_eq!(traces::found(&dir), 3000);
+    let written = || std::fs::metadata(dir.join("kernel/metadata")).and_then(|file| file.modified()).ok();
+    let before = written();
     daemon.replace();
-    // The next daemon writes the chunk anew that is not closed yet.
-    wait_for("a session that is stopped to be readable", || {
-        let read = run(&mut program("/".as_ref(), "babeltrace2", [&dir]));
-        (read.code() == 0).then_some(())
+    // The next daemon writes the chunk anew that is not closed yet: until it has begun to, the one of before
+    // is there.
+    wait_for("another trace of a session that is stopped", || {
+        written().filter(|time| Some(*time) != before).map(|_| ())
     });
-    assert_eq!(traces::found(&dir), 3000);
+    traces::wait_for_calls(&dir, 3000);
+    assert_eq!(traces::found(&dir), 3000, "without a warning");
     daemon.tell("POST", "/v1/sessions/one/start", None);
     caller.call(400);
     daemon.tell("POST", "/v1/sessions/one/rotations", None);

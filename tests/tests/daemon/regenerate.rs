@@ -7,8 +7,9 @@ use std::{
 };
 
 use integration_tests::{
+    babeltrace,
     daemon::{Daemon, ROOT},
-    harness::{Caller, agent, program, run, wait_for},
+    harness::{Caller, agent, run, wait_for},
     trace_cmd,
 };
 use serde_json::{Value, json};
@@ -21,10 +22,9 @@ const METADATA: &str = "/v1/sessions/one/regenerate/metadata";
 
 /// What babeltrace2 prints of a trace, which it reads without a warning.
 fn babeltrace(trace: &Path) -> Vec<String> {
-    let ended =
-        run(program("/".as_ref(), "babeltrace2", ["--clock-cycles", "--no-delta"]).arg(trace)).expect(0);
-    assert_eq!(ended.err, "", "{}", trace.display());
-    ended.out.lines().map(str::to_owned).collect()
+    let (text, lost) = babeltrace::printed(trace, &["--clock-cycles", "--no-delta"]);
+    assert_eq!(lost, 0, "{}", trace.display());
+    text.lines().map(str::to_owned).collect()
 }
 
 /// The places of the lines that have all of these texts.

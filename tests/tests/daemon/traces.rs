@@ -7,8 +7,9 @@ use std::{
 };
 
 use integration_tests::{
+    babeltrace,
     daemon::Daemon,
-    harness::{Caller, program, run, wait_for},
+    harness::{Caller, wait_for},
 };
 use serde_json::{Value, json};
 
@@ -18,11 +19,14 @@ const CHANNELS: &str = "/v1/sessions/one/domains/kernel/channels";
 
 /// How many calls babeltrace2 finds in a trace, which it reads without a warning.
 pub(super) fn found(trace: &Path) -> u64 {
-    let ended =
-        run(program("/".as_ref(), "babeltrace2", ["--clock-cycles", "--no-delta"]).arg(trace)).expect(0);
-    assert_eq!(ended.err, "", "{}", trace.display());
-    let is_call = |line: &&str| line.contains(" sys_enter: ") || line.contains(" syscall_entry_getppid: ");
-    ended.out.lines().filter(is_call).count() as u64
+    babeltrace::calls(trace).len() as u64
+}
+
+/// Waits until babeltrace2 finds so many calls in a trace that is being written.
+pub(super) fn wait_for_calls(trace: &Path, count: usize) {
+    wait_for("a trace that has all calls", || {
+        babeltrace::calls_by_now(trace).filter(|calls| calls.len() == count).map(drop)
+    });
 }
 
 pub(super) fn begin(daemon: &Daemon, mode: &Value, caller: &Caller) {

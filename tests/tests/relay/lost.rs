@@ -8,6 +8,7 @@ use std::{
 };
 
 use integration_tests::{
+    babeltrace::calls_by_now,
     daemon::{Daemon, ROOT},
     harness::{Caller, wait_for},
 };
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::{
     SESSION, begin, call, calls_in, network, place,
-    relayd::{Between, Relayd},
+    relayd::{Between, Relayd, tree},
 };
 
 /// The traces of all chunks in a session's directory, wherever they are.
@@ -27,7 +28,16 @@ fn chunks(session: &Path) -> Vec<PathBuf> {
     let mut all = vec![session.to_owned()];
     all.extend(entries(session));
     all.extend(entries(&session.join("archives")));
-    all.into_iter().map(|path| path.join("kernel")).filter(|path| path.is_dir()).collect()
+    // A relay daemon that is killed before it has anything of a chunk leaves its first file, which is empty.
+    let begun = |path: &PathBuf| tree(path).values().any(|bytes| !bytes.is_empty());
+    all.into_iter().map(|path| path.join("kernel")).filter(|path| path.is_dir() && begun(path)).collect()
+}
+
+/// Whether the relay daemon has all calls by now.
+fn has_all(relayd: &Relayd, caller: &Caller) -> bool {
+    let calls = chunks(&relayd.session()).iter().map(|chunk| calls_by_now(chunk)).collect::<Option<Vec<_>>>();
+    let distinct: BTreeSet<String> = calls.into_iter().flatten().flatten().collect();
+    distinct.len() as u64 == caller.calls()
 }
 
 /// The notes of the session.
@@ -61,15 +71,13 @@ fn every_event_is_there_whatever_becomes_of_the_relay_daemon() {
     wait_for("everything to be sent", || {
         daemon.ask("POST", &format!("{SESSION}/stop"), None);
         daemon.ask("POST", &format!("{SESSION}/start"), None);
-        let distinct: BTreeSet<String> =
-            chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
-        (distinct.len() as u64 == caller.calls()).then_some(())
+        has_all(&relayd, &caller).then_some(())
     });
     daemon.tell("DELETE", SESSION, None);
     let all: Vec<String> = chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
     let distinct: BTreeSet<&String> = all.iter().collect();
     assert_eq!(distinct.len() as u64, caller.calls());
-    assert!(chunks(&relayd.session()).len() > 2, "{:?}", chunks(&relayd.session()));
+    assert!(chunks(&relayd.session()).len() >= 2, "{:?}", chunks(&relayd.session()));
 }
 
 #[test]
@@ -88,9 +96,7 @@ fn answers_without_sense_are_no_answers() {
     wait_for("everything to be sent", || {
         daemon.tell("POST", &format!("{SESSION}/stop"), None);
         daemon.tell("POST", &format!("{SESSION}/start"), None);
-        let distinct: BTreeSet<String> =
-            chunks(&relayd.session()).iter().flat_map(|chunk| calls_in(chunk)).collect();
-        (distinct.len() as u64 == caller.calls()).then_some(())
+        has_all(&relayd, &caller).then_some(())
     });
     assert!(!notes(&daemon).is_empty(), "it is told");
     daemon.tell("DELETE", SESSION, None);
@@ -105,7 +111,7 @@ fn what_there_is_no_room_for_is_counted() {
     call(&mut caller, 1_000);
     relayd.kill();
     call(&mut caller, 400_000);
-    let used = || super::tree(&place(&daemon)).values().map(Vec::len).sum::<usize>();
+    let used = || tree(&place(&daemon)).values().map(Vec::len).sum::<usize>();
     assert!(used() < 12 << 20, "{} bytes are here", used());
     relayd.again();
     wait_for("the relay daemon to be known again", || {

@@ -13,8 +13,9 @@ use std::{
 };
 
 use integration_tests::{
+    babeltrace::calls as calls_in,
     daemon::{Daemon, ROOT, User},
-    harness::{Caller, program, run, wait_for},
+    harness::{Caller, wait_for},
 };
 use serde_json::{Value, json};
 
@@ -53,17 +54,6 @@ fn network(url: &str) -> Value {
 fn call(caller: &mut Caller, count: u64) {
     caller.call(count);
     caller.settle();
-}
-
-/// The calls that babeltrace2 finds in a trace, each by its CPU and time; it reads the trace without a
-/// warning.
-fn calls_in(trace: &Path) -> Vec<String> {
-    let ended =
-        run(program("/".as_ref(), "babeltrace2", ["--clock-cycles", "--no-delta"]).arg(trace)).expect(0);
-    assert_eq!(ended.err, "", "{}", trace.display());
-    let is_call = |line: &&str| line.contains(" sys_enter: ") || line.contains(" syscall_entry_getppid: ");
-    let lines = ended.out.lines().filter(is_call);
-    lines.map(str::to_owned).collect()
 }
 
 /// The daemon's own directory of its only session that sends.
