@@ -6,6 +6,7 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use crate::{
     atomic, globals,
     maps::{BORDER, BORDER_ROWS, LEDGER},
+    ring::row_of,
     switch::close_page,
 };
 
@@ -23,8 +24,7 @@ pub fn mark_border(ctx: RawTracePointContext) -> i32 {
 #[inline(always)]
 fn note(ctl: *mut CpuControl) {
     let Some(to) = BORDER.get_ptr_mut(0) else { return };
-    // SAFETY: the map's value; the agent has set the row before it opened the gate.
-    let row = unsafe { (*ctl).row };
+    let row = row_of(ctl);
     // SAFETY: the maps' values. What is read belongs to the holder of the flag, but for the counts of losses,
     // which are read one by one as they are changed atomically; what is written is the caller's alone, as the
     // agent asks for one border at a time.

@@ -22,7 +22,7 @@ use aya_ebpf::helpers::{
 
 use crate::{
     globals,
-    ring::{LONG_HEADER, Ring, Room, clamp, clamp_to, put},
+    ring::{LONG_HEADER, Ring, Room, clamp, clamp_to, put, row_of},
 };
 
 /// `BPF_F_USER_STACK` (include/uapi/linux/bpf.h); the low eight bits are how many frames to skip.
@@ -54,8 +54,7 @@ pub fn wanted(flags: u32, own: u32) -> u32 {
 /// `pid` are the record's common fields.
 #[inline(never)]
 pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid: u32) -> u64 {
-    // SAFETY: the map's value; the agent has set the row before it opened the gate.
-    let row = unsafe { (*ctl).row };
+    let row = row_of(ctl);
     if globals::kernel_stack() != 0
         && wanted & slot_flags::KERNEL_STACK != 0
         && let Some(mut ring) = Ring::at(ctl, row, globals::kernel_stack() - 1)

@@ -14,7 +14,7 @@ use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verdict, verify},
         parts::Code,
-        program::{Body, LICENSE, Recorded},
+        program::{Body, Recorded},
         sys,
     },
     compile::fast::{
@@ -362,18 +362,8 @@ impl<'a> Loader<'a> {
         let body = together::program(&fragments);
         let body = body.ok_or_else(|| unlinked(LoadError::Missing("code of a program of many events")))?;
         let code = body.link(&[], self.object.parts()).map_err(unlinked)?;
-        let load = sys::Program {
-            kind: sys::ProgramKind::RawTracepoint,
-            name: "many_events",
-            license: LICENSE,
-            instructions: &code.instructions,
-            functions: &code.functions,
-            expected_attach: 0,
-            attach_btf_id: 0,
-            attach_btf: None,
-            sleepable: false,
-        };
-        verify(&load).map_err(|Refused { source, log }| FastError::Load { source, log })
+        let program = code.program(sys::ProgramKind::RawTracepoint, "many_events");
+        verify(&program).map_err(|Refused { source, log }| FastError::Load { source, log })
     }
 
     /// Loads and attaches programs of one event each, and those that all system calls share.
@@ -501,15 +491,10 @@ impl<'a> Loader<'a> {
 
 fn load(name: &str, tracepoint: Tracepoint<'_>, code: &Code) -> Result<OwnedFd, FastError> {
     verify(&sys::Program {
-        kind: sys::ProgramKind::Tracing,
-        name,
-        license: LICENSE,
-        instructions: &code.instructions,
-        functions: &code.functions,
         expected_attach: sys::BPF_TRACE_RAW_TP,
         attach_btf_id: tracepoint.type_id.0,
         attach_btf: tracepoint.module.map(AsFd::as_fd),
-        sleepable: false,
+        ..code.program(sys::ProgramKind::Tracing, name)
     })
     .map_err(|Refused { source, log }| FastError::Load { source, log })
 }

@@ -13,7 +13,7 @@ use crate::{
         load::{LoadError, Object, Refused, side_by_side, verify},
         parts::{Code, Parts},
         preemption::Preemption,
-        program::{LICENSE, Recorded},
+        program::Recorded,
         sys::{self, FunctionEnd},
         unit::Unit,
     },
@@ -32,17 +32,7 @@ impl Hook {
             Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
             Self::Exit { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FEXIT, function.0),
         };
-        sys::Program {
-            kind,
-            name,
-            license: LICENSE,
-            instructions: &code.instructions,
-            functions: &code.functions,
-            expected_attach,
-            attach_btf_id,
-            attach_btf: None,
-            sleepable: false,
-        }
+        sys::Program { expected_attach, attach_btf_id, ..code.program(kind, name) }
     }
 
     /// What the kernel may mean by an error.

@@ -12,7 +12,6 @@ use super::{AttachError, Attachment, ProbeError, detach::close_in_background, pr
 use crate::{
     bpf::{
         load::{LoadError, Object, ToLoad, verify},
-        program::LICENSE,
         sys,
     },
     compile::{
@@ -85,16 +84,7 @@ pub(super) fn load(program: &GenericProgram, object: &Object) -> Result<OwnedFd,
         return object.load(ToLoad { filter, ..ToLoad::plain(ANY) });
     };
     let code = body.link(&[], object.parts())?;
-    let to_load = sys::Program {
-        kind: sys::ProgramKind::Tracepoint,
-        name: &program.name(),
-        license: LICENSE,
-        instructions: &code.instructions,
-        functions: &code.functions,
-        expected_attach: 0,
-        attach_btf_id: 0,
-        attach_btf: None,
-        sleepable: false,
-    };
-    verify(&to_load).map_err(|refused| refused.of_program(ANY, filter.is_some()))
+    let name = program.name();
+    verify(&code.program(sys::ProgramKind::Tracepoint, &name))
+        .map_err(|refused| refused.of_program(ANY, filter.is_some()))
 }

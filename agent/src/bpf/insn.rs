@@ -100,7 +100,7 @@ pub(crate) enum Replacement {
 
 /// Whether an instruction calls the placeholder `number`.
 pub(crate) fn calls_placeholder(instruction: bpf_insn, number: i32) -> bool {
-    instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == number
+    placeholder(instruction) == Some(number)
 }
 
 /// The number that an instruction calls as if it were a helper's; `None` if it is no such call.

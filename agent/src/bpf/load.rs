@@ -327,8 +327,8 @@ impl Object {
         for (subprogram, name) in subprograms(owned_rings) {
             parts.add(subprogram.placeholder(), instructions(&code, name)?);
         }
-        for (part, (number, name, _)) in APART.into_iter().enumerate() {
-            parts.add_apart(part, number, instructions(&code, name)?);
+        for (number, name, _) in APART {
+            parts.add(number, instructions(&code, name)?);
         }
         Ok(Self { code, maps, flat, inner, parts })
     }
@@ -401,15 +401,10 @@ impl Object {
         let own = filter.map(|code| (EVENT_FILTER, code.iter().map(|&insn| bpf_insn::from(insn)).collect()));
         let code = self.parts.join(self.instructions(program)?.to_vec(), own.into_iter().collect());
         let to_load = sys::Program {
-            kind,
-            name: program,
             license: &definition.license,
-            instructions: &code.instructions,
-            functions: &code.functions,
             expected_attach,
             attach_btf_id: attach_btf_id.unwrap_or(0),
-            attach_btf: None,
-            sleepable: false,
+            ..code.program(kind, program)
         };
         verify(&to_load).map_err(|refused| refused.of_program(program, filter.is_some()))
     }

@@ -18,8 +18,9 @@ use aya_obj::generated::bpf_insn;
 
 use super::{
     insn::{Replacement, called, calls_placeholder, placeholder, replace_call},
+    program::LICENSE,
     simplify::{Constants, simplify},
-    sys::FunctionInfo,
+    sys::{FunctionInfo, Program, ProgramKind},
 };
 
 /// What an object's programs are put together from.
@@ -51,6 +52,21 @@ pub(crate) struct Code {
 }
 
 impl Code {
+    /// What the kernel is given of it, for a hook that no type tells.
+    pub(crate) fn program<'c>(&'c self, kind: ProgramKind, name: &'c str) -> Program<'c> {
+        Program {
+            kind,
+            name,
+            license: LICENSE,
+            instructions: &self.instructions,
+            functions: &self.functions,
+            expected_attach: 0,
+            attach_btf_id: 0,
+            attach_btf: None,
+            sleepable: false,
+        }
+    }
+
     /// A program that calls its functions with preemption disabled by itself, which kernels refuse for those
     /// that they check by themselves (`check_func_call`, kernel/bpf/verifier.c).
     pub(crate) fn all_ordinary(self) -> Self {
@@ -63,14 +79,11 @@ impl Parts {
         Self { constants, functions: Vec::new() }
     }
 
-    /// Adds a function that programs call by `number`.
+    /// Adds a function that programs call by `number`. Those in `agent_ebpf::parts::APART` are verified by
+    /// themselves.
     pub(crate) fn add(&mut self, number: i32, code: &[bpf_insn]) {
-        self.functions.push(Part { number, code: code.to_vec(), simple: OnceLock::new(), type_id: ORDINARY });
-    }
-
-    /// Adds the function that is at `part` in `agent_ebpf::parts::APART`.
-    pub(crate) fn add_apart(&mut self, part: usize, number: i32, code: &[bpf_insn]) {
-        let type_id = apart_type(part);
+        let part = parts::APART.iter().position(|(apart, ..)| *apart == number);
+        let type_id = part.map_or(ORDINARY, apart_type);
         self.functions.push(Part { number, code: code.to_vec(), simple: OnceLock::new(), type_id });
     }
 
@@ -216,8 +229,8 @@ mod tests {
     fn a_part_is_appended_once_with_what_it_calls() {
         let mut parts = Parts::default();
         parts.add(parts::EVENT_FILTER, &function(1, None));
-        parts.add_apart(2, parts::FLUSH, &function(3, Some(parts::MAKE_ROOM)));
-        parts.add_apart(0, parts::MAKE_ROOM, &function(2, None));
+        parts.add(parts::FLUSH, &function(3, Some(parts::MAKE_ROOM)));
+        parts.add(parts::MAKE_ROOM, &function(2, None));
         let main = [vec![call(parts::FLUSH), call(parts::FLUSH)], function(0, None)].concat();
         let Code { instructions, functions, .. } = parts.join(main, Vec::new());
         // The main function has 4 instructions, the one that flushes 3, the one that makes room 2.

@@ -1,6 +1,6 @@
 //! What the parts of an instruction mean (Documentation/bpf/standardization/instruction-set.rst).
 
-use crate::bpf::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_CALL, X};
+use crate::bpf::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, X, called};
 
 // Classes of instructions.
 pub(super) const LDX: u8 = 1;
@@ -68,8 +68,7 @@ impl Insn {
 
     /// Where the function of the program is that it calls; if that is nowhere, it is after the end.
     pub(super) fn called(self, at: usize) -> Option<usize> {
-        let is_call = self.code == CALL && self.src() as u8 == PSEUDO_CALL;
-        is_call.then(|| (at + 1).wrapping_add_signed(self.imm as isize))
+        called(self.into(), at)
     }
 
     /// `to = value` in one instruction.
