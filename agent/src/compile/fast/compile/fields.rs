@@ -107,7 +107,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// A string out of single characters, of which those that are 0 are left out, with zeros behind it.
+    /// A string out of single characters, of which those that are 0 are left out, with zeros behind it. The
+    /// next one goes over one that is 0: a jump for each would let the verifier go twice as many ways.
     fn letters(&mut self, name: &str, letters: &[Expr<'_>], at: i16, size: u32) -> Result<(), Mismatch> {
         let possible: Vec<&Expr<'_>> =
             letters.iter().filter(|letter| self.constant(letter) != Some(0)).collect();
@@ -117,14 +118,30 @@ impl<'a> Compiler<'a> {
         self.clear(at, size);
         self.code.address(R9, R7, at.into());
         for letter in possible {
-            let next = self.code.label();
             self.number(letter, 1)?;
-            self.code.jump_imm(Jump::Equal, R1, 0, next);
             self.code.store(1, R9, 0, R1);
-            self.code.alu_imm(Alu::Add, R9, 1);
-            self.code.bind(next);
+            if self.is_chosen(letter) {
+                // Read again, the verifier does not know any more which one it is, and goes on in one way.
+                self.code.load(1, R1, R9, 0);
+            }
+            // 1, or 0 of 0: what is less than 256 has its upmost bit set when it is negated.
+            self.code.alu_imm(Alu::Neg, R1, 0);
+            self.code.alu_imm(Alu::Rsh, R1, 63);
+            self.code.alu(Alu::Add, R9, R1);
         }
         Ok(())
+    }
+
+    /// Whether jumps lead to the value of an expression.
+    fn is_chosen(&self, expr: &Expr<'_>) -> bool {
+        match expr {
+            Expr::Choice(condition, yes, no) => match self.constant(condition) {
+                Some(0) => self.is_chosen(no),
+                Some(_) => self.is_chosen(yes),
+                None => true,
+            },
+            _ => false,
+        }
     }
 
     /// An array whose elements, or groups of them, are numbers.
