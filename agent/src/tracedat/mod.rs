@@ -42,7 +42,9 @@ mod writer;
 
 #[cfg(feature = "record")]
 pub(crate) use compress::Decompressor;
-pub use compress::{BLOCK_HEADER_LEN, ChunkCompressor, Codec, CompressError, Compression, DecompressError};
+pub use compress::{
+    BLOCK_HEADER_LEN, ChunkCompressor, Codec, CompressError, Compression, DecompressError, Suitable,
+};
 pub use endian::Endian;
 pub use error::WriteError;
 pub use layout::{OptionId, SectionId};

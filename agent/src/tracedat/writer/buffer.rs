@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use super::super::checksum::{DATA_RANGE, Range};
-use super::super::compress::Compression;
+use super::super::compress::{Compression, Suitable};
 use super::super::endian::Encoder;
 use super::super::error::{WriteError, io_error};
 use super::super::layout::{
@@ -113,7 +113,17 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         self.check_cpu(cpu)?;
         // Frames have checksums of their own.
         let covered = Coverage::new(self.compressed());
-        Ok(CpuWriter { buffer: self, cpu, start: None, chunks: 0, pages: 0, run: Vec::new(), covered })
+        let suitable = Suitable::default();
+        Ok(CpuWriter {
+            buffer: self,
+            cpu,
+            start: None,
+            chunks: 0,
+            pages: 0,
+            run: Vec::new(),
+            suitable,
+            covered,
+        })
     }
 
     /// Writes the data of a CPU that are in their final form already: what
@@ -278,6 +288,8 @@ pub struct CpuWriter<'b, 'w, W> {
     pages: u64,
     /// Pages that wait for a chunk of them.
     run: Vec<u8>,
+    /// How chunks are compressed.
+    suitable: Suitable,
     covered: Coverage,
 }
 
@@ -349,8 +361,8 @@ impl<W: Write + Seek> CpuWriter<'_, '_, W> {
         }
         self.start()?;
         let Writer { compressor, out, position, .. } = &mut *self.buffer.writer;
-        let chunk =
-            compressor.compress(run).map_err(|source| WriteError::Compress { what: "trace data", source })?;
+        let chunk = compressor.compress_stream(run, &mut self.suitable);
+        let chunk = chunk.map_err(|source| WriteError::Compress { what: "trace data", source })?;
         out.write_all(chunk).map_err(io_error("trace data"))?;
         self.covered.add(*position, chunk);
         *position += chunk.len() as u64;
