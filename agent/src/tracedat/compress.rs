@@ -146,7 +146,7 @@ enum Finder {
 /// slower one makes files a third smaller, and as it then has less to encode, in two thirds of the time. On
 /// those of many events it gains nothing. So both are tried now and then.
 #[derive(Clone, Debug, Default)]
-pub struct Suitable {
+pub struct FinderChoice {
     finder: Finder,
     /// Chunks until both are tried again.
     left: u32,
@@ -154,7 +154,7 @@ pub struct Suitable {
     interval: u32,
 }
 
-impl Suitable {
+impl FinderChoice {
     const FIRST_INTERVAL: u32 = 4;
     const LONGEST_INTERVAL: u32 = 64;
 
@@ -221,14 +221,14 @@ impl ChunkCompressor {
     pub fn compress_stream<'a>(
         &'a mut self,
         pages: &'a [u8],
-        suitable: &mut Suitable,
+        choice: &mut FinderChoice,
     ) -> Result<&'a [u8], CompressError> {
         if self.zstd.is_none() || self.hurries || self.level != Compression::DEFAULT_LEVEL {
             return self.compress(pages);
         }
-        if let Some(left) = suitable.left.checked_sub(1) {
-            suitable.left = left;
-            self.find_by(suitable.finder)?;
+        if let Some(left) = choice.left.checked_sub(1) {
+            choice.left = left;
+            self.find_by(choice.finder)?;
             return self.compress(pages);
         }
         self.find_by(Finder::DoubleFast)?;
@@ -240,9 +240,9 @@ impl ChunkCompressor {
         if double < fast - fast / 8 {
             std::mem::swap(&mut self.buffer, &mut self.other);
             self.chunk_len = double;
-            suitable.found(Finder::DoubleFast);
+            choice.found(Finder::DoubleFast);
         } else {
-            suitable.found(Finder::Fast);
+            choice.found(Finder::Fast);
         }
         Ok(&self.buffer[..self.chunk_len])
     }
@@ -494,15 +494,15 @@ mod tests {
     #[test]
     fn a_stream_gets_the_match_finder_that_suits_it() {
         let mut compressor = ChunkCompressor::new(Compression::default(), Endian::Little).unwrap();
-        let mut suitable = Suitable::default();
+        let mut choice = FinderChoice::default();
         for seed in 0..20 {
             let pages = regular(seed);
             let as_any = compressor.compress(&pages).unwrap().len();
-            let chunk = compressor.compress_stream(&pages, &mut suitable).unwrap();
+            let chunk = compressor.compress_stream(&pages, &mut choice).unwrap();
             assert!(seed != 0 || chunk.len() < as_any);
             assert_eq!(zstd::bulk::decompress(&chunk[BLOCK_HEADER_LEN..], pages.len()).unwrap(), pages);
         }
-        assert_eq!((suitable.finder, suitable.interval), (Finder::DoubleFast, 16));
+        assert_eq!((choice.finder, choice.interval), (Finder::DoubleFast, 16));
         // What it is like changes, and nothing can be found in it.
         let mut state = 1_u64;
         let mut noise = || {
@@ -511,28 +511,28 @@ mod tests {
         };
         for _ in 0..40 {
             let pages: Vec<u8> = (0..16 * 4096).map(|_| noise()).collect();
-            let chunk = compressor.compress_stream(&pages, &mut suitable).unwrap();
+            let chunk = compressor.compress_stream(&pages, &mut choice).unwrap();
             assert_eq!(zstd::bulk::decompress(&chunk[BLOCK_HEADER_LEN..], pages.len()).unwrap(), pages);
         }
-        assert_eq!(suitable.finder, Finder::Fast);
+        assert_eq!(choice.finder, Finder::Fast);
         // In a hurry nothing is tried, and afterwards it goes on.
         compressor.find_by(Finder::DoubleFast).unwrap();
         compressor.hurry(true).unwrap();
         let pages = regular(1);
-        let hurried = compressor.compress_stream(&pages, &mut suitable).unwrap().len();
+        let hurried = compressor.compress_stream(&pages, &mut choice).unwrap().len();
         assert!(hurried > pages.len() / 2, "{hurried}");
         compressor.hurry(false).unwrap();
-        assert!(compressor.compress_stream(&pages, &mut suitable).unwrap().len() < hurried / 2);
+        assert!(compressor.compress_stream(&pages, &mut choice).unwrap().len() < hurried / 2);
     }
 
     #[test]
     fn other_compressions_are_as_they_say() {
         for compression in [Compression::None, Compression::Zstd { level: 3 }] {
             let mut compressor = ChunkCompressor::new(compression, Endian::Little).unwrap();
-            let (pages, mut suitable) = (regular(3), Suitable::default());
+            let (pages, mut choice) = (regular(3), FinderChoice::default());
             let as_said = compressor.compress(&pages).unwrap().to_vec();
-            assert_eq!(compressor.compress_stream(&pages, &mut suitable).unwrap(), as_said);
-            assert_eq!(suitable.interval, 0);
+            assert_eq!(compressor.compress_stream(&pages, &mut choice).unwrap(), as_said);
+            assert_eq!(choice.interval, 0);
         }
     }
 

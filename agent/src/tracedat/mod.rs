@@ -43,7 +43,7 @@ mod writer;
 #[cfg(feature = "record")]
 pub(crate) use compress::Decompressor;
 pub use compress::{
-    BLOCK_HEADER_LEN, ChunkCompressor, Codec, CompressError, Compression, DecompressError, Suitable,
+    BLOCK_HEADER_LEN, ChunkCompressor, Codec, CompressError, Compression, DecompressError, FinderChoice,
 };
 pub use endian::Endian;
 pub use error::WriteError;

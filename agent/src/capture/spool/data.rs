@@ -21,7 +21,7 @@ use crate::{
     handover::{Descriptors, Missing, Number},
     output::Directory,
     ring::{Control, CountNumbers, CpuCounts, SharedArray},
-    tracedat::{ChunkCompressor, Suitable},
+    tracedat::{ChunkCompressor, FinderChoice},
 };
 
 /// A data file of a stream.
@@ -74,8 +74,8 @@ pub(in crate::capture) struct CpuSpool {
     owners: Option<Arc<SharedArray<Owner>>>,
     /// Whether it is noted in the spool whose this one is.
     is_owner_noted: bool,
-    /// How its chunks are compressed.
-    suitable: Suitable,
+    /// By which match finder its chunks are compressed.
+    finder: FinderChoice,
     /// Whole chunks that are not in the file yet.
     pending: Vec<u8>,
     pending_pages: u64,
@@ -160,7 +160,7 @@ impl CpuSpool {
             notes,
             owners: None,
             is_owner_noted: false,
-            suitable: Suitable::default(),
+            finder: FinderChoice::default(),
             pending: Vec::new(),
             pending_pages: 0,
             pending_events: 0,
@@ -204,7 +204,7 @@ impl CpuSpool {
             begin,
             owners: None,
             is_owner_noted: handed.is_owner_noted,
-            suitable: Suitable::default(),
+            finder: FinderChoice::default(),
             pending: Vec::new(),
             pending_pages: 0,
             pending_events: 0,
@@ -229,7 +229,7 @@ impl CpuSpool {
                 self.next_segment()?;
             }
         }
-        self.pending.extend_from_slice(compressor.compress_stream(pages, &mut self.suitable)?);
+        self.pending.extend_from_slice(compressor.compress_stream(pages, &mut self.finder)?);
         self.pending_pages += (pages.len() / page_size) as u64;
         self.pending_events += events;
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use super::super::checksum::{DATA_RANGE, Range};
-use super::super::compress::{Compression, Suitable};
+use super::super::compress::{Compression, FinderChoice};
 use super::super::endian::Encoder;
 use super::super::error::{WriteError, io_error};
 use super::super::layout::{
@@ -113,7 +113,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         self.check_cpu(cpu)?;
         // Frames have checksums of their own.
         let covered = Coverage::new(self.compressed());
-        let suitable = Suitable::default();
+        let finder = FinderChoice::default();
         Ok(CpuWriter {
             buffer: self,
             cpu,
@@ -121,7 +121,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
             chunks: 0,
             pages: 0,
             run: Vec::new(),
-            suitable,
+            finder,
             covered,
         })
     }
@@ -288,8 +288,8 @@ pub struct CpuWriter<'b, 'w, W> {
     pages: u64,
     /// Pages that wait for a chunk of them.
     run: Vec<u8>,
-    /// How chunks are compressed.
-    suitable: Suitable,
+    /// By which match finder the CPU's chunks are compressed.
+    finder: FinderChoice,
     covered: Coverage,
 }
 
@@ -361,7 +361,7 @@ impl<W: Write + Seek> CpuWriter<'_, '_, W> {
         }
         self.start()?;
         let Writer { compressor, out, position, .. } = &mut *self.buffer.writer;
-        let chunk = compressor.compress_stream(run, &mut self.suitable);
+        let chunk = compressor.compress_stream(run, &mut self.finder);
         let chunk = chunk.map_err(|source| WriteError::Compress { what: "trace data", source })?;
         out.write_all(chunk).map_err(io_error("trace data"))?;
         self.covered.add(*position, chunk);
