@@ -87,6 +87,7 @@ pub struct Window {
     viewer: Child,
     display: String,
     title: String,
+    id: String,
     log: PathBuf,
 }
 
@@ -129,11 +130,16 @@ impl Window {
             .stderr(said)
             .spawn()
             .expect("setpriv");
-        let mut window = Self { server, viewer, display, title: String::new(), log };
-        window.title = format!("Kernel Shark ({name})");
-        let id = wait_for("KernelShark's window", || window.find());
-        window.xdotool(&["windowsize", &id, "1500", "900"]);
+        let title = format!("Kernel Shark ({name})");
+        let mut window = Self { server, viewer, display, title, id: String::new(), log };
+        window.id = wait_for("KernelShark's window", || window.find());
         window
+    }
+
+    /// Has the window take the whole display.
+    fn enlarge(&self) {
+        self.xdotool(&["windowmove", &self.id, "0", "0"]);
+        self.xdotool(&["windowsize", &self.id, "1500", "900"]);
     }
 
     fn xdotool(&self, args: &[&str]) -> String {
@@ -150,20 +156,27 @@ impl Window {
         (self.xdotool(&["getwindowname", id]).trim_end() == self.title).then(|| id.to_owned())
     }
 
-    /// A picture of the display, when it has stopped changing and is all of the window.
+    /// A picture of the display, when it has stopped changing, is all of the window, and has these numbers of
+    /// colours at least in parts of it.
     #[track_caller]
-    pub fn picture(&self, to: &Path) {
+    pub fn picture(&self, to: &Path, least: &[(&str, usize)]) {
         let mut last = Vec::new();
+        self.enlarge();
         wait_for("a picture that stays", || {
             run(program("/".as_ref(), "import", ["-window", "root", "-display", &self.display]).arg(to))
                 .expect(0);
             let whole = colours(to, "1480x20+10+870") > 0 && colours(to, "20x20+1470+400") > 1;
+            let is_drawn = least.iter().all(|&(part, least)| colours(to, part) >= least);
             let picture = pixels(to);
             let same = picture == last;
             last = picture;
+            if !whole {
+                // A window that lays itself out for the first time takes another size after it was given one.
+                self.enlarge();
+            }
             // The window draws when its events come: it gets a moment between two looks.
             std::thread::sleep(std::time::Duration::from_millis(300));
-            (same && whole).then_some(())
+            (same && whole && is_drawn).then_some(())
         });
     }
 }
@@ -184,7 +197,7 @@ fn pixels(picture: &Path) -> Vec<u8> {
 }
 
 /// How many colours a part of a picture has.
-pub fn colours(picture: &Path, part: &str) -> usize {
+fn colours(picture: &Path, part: &str) -> usize {
     let args = ["-crop", part, "+repage", "-format", "%k", "info:"];
     let told = run(program("/".as_ref(), "convert", [picture.to_str().unwrap()]).args(args)).expect(0);
     told.out.trim().parse().expect(&told.out)
