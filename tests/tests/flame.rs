@@ -205,18 +205,17 @@ fn samples_are_where_a_program_computes() {
     };
     let mut by_stock: BTreeMap<String, u64> = BTreeMap::new();
     for (stack, count) in folded::by_stock(&report, is_tick) {
-        let frames: Vec<&str> = stack.split(';').collect();
+        // It shows the zeros beyond the zero that ends a stack, too.
+        let frames: Vec<&str> = stack.split(';').filter(|&frame| frame != "0x0").collect();
         let entry = frames.iter().rposition(|frame| frame.starts_with("asm_sysvec_"));
         let cut = frames[..entry.unwrap_or(frames.len())].join(";");
         *by_stock.entry(cut).or_default() += count;
     }
-    // What is beyond the C library's begin, which has no frame pointers, is nothing, or anything: stock shows
-    // it beyond the zero that ends a stack, too.
+    // What is beyond the C library's begin, which has no frame pointers, is nothing, or anything.
     let of_program = |stacks: &BTreeMap<String, u64>| {
         let mut all: BTreeMap<String, u64> = BTreeMap::new();
         for (stack, count) in stacks.iter().filter(|(stack, _)| stack.starts_with("computes;")) {
-            let known = stack.replace("[unknown];", "").replace("0x0;", "");
-            *all.entry(known).or_default() += count;
+            *all.entry(stack.replace("[unknown];", "")).or_default() += count;
         }
         all
     };
