@@ -41,16 +41,14 @@ use crate::{
     side, strings, syscalls,
 };
 
-/// `sys_exit(struct pt_regs *regs, long ret)`, attached before `syscall_exit`, whose record could fill the
-/// page.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "raw_tp/syscall_late_strings")]
-extern "C" fn syscall_late_strings(ctx: *const u64) -> u64 {
-    let current = Current::get();
-    if let Some(note) = own_note(&current) {
-        at_exit(ctx, note, &current);
+/// Copies what the note of this CPU says, if it is about the current thread.
+#[inline(always)]
+pub fn at_exit(ctx: *const u64, current: &Current) {
+    if globals::late_strings() != 0
+        && let Some(note) = own_note(current)
+    {
+        take_up(ctx, note);
     }
-    0
 }
 
 /// The note of this CPU.
@@ -112,27 +110,29 @@ pub fn note(frame: *const Frame, nr: u32, missing: u32, current: &Current) {
     set_thread(note, current.tid.into());
 }
 
-/// The rarer half of the program.
-#[inline(always)]
-fn at_exit(ctx: *const u64, note: *mut StringNote, current: &Current) {
-    let Some(ctl) = CONTROL.get_ptr_mut(context::cpu(), globals::control_len()) else { return };
+/// The rarer half: a function, of which nothing is left to the verifier but that it was called.
+#[inline(never)]
+fn take_up(ctx: *const u64, note: *mut StringNote) -> u64 {
+    let current = Current::get();
+    let Some(ctl) = CONTROL.get_ptr_mut(context::cpu(), globals::control_len()) else { return 0 };
     // The gate first, as in `Ring::open`: once it is closed, the agent uses the flag.
     // SAFETY: the map's value, of which this is a member.
     if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 || !take(ctl) {
         set_thread(note, 0);
-        return;
+        return 0;
     }
     if thread(note) == current.tid.into() {
         set_thread(note, 0);
         // SAFETY: the map's value. It belongs to the holder of the flag, and nobody changes it meanwhile but
         // for the thread.
-        complete(ctx, ctl, unsafe { &*note }, current);
+        complete(ctx, ctl, unsafe { &*note }, &current);
     }
     give_up(ctl);
     // Programs that came meanwhile have left their records to the holder.
     if !side::is_empty(ctl) {
         parts::flush(ring::row_of(ctl));
     }
+    0
 }
 
 /// Copies the strings into the record that the note is about, if it is about this call, for the holder of the

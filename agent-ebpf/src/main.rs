@@ -6,8 +6,7 @@
 //! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones; `fast_begin_owned`, `fast_reject_owned` where users or processes have rings of their own |
 //! | `aggregate` | `aggregate_admit`, `aggregate_find` and more: the halves of programs that count in maps |
 //! | `graph` | `graph_enter`, `graph_start`, `graph_leave`: which calls of a thread are nested in which, for programs at functions |
-//! | `syscalls`, `strings` | `syscall_enter`, `syscall_exit`: all system calls, and the strings that they are given |
-//! | `late_strings` | `syscall_late_strings`: strings that could not be read at the entry, copied at the exit |
+//! | `syscalls`, `strings`, `late_strings` | `syscall_enter`, `syscall_exit`: all system calls, and the strings that they are given, at the exit those that could not be read at the entry |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //! | `switch` | `switch_page`: closes a CPU's open page, run by the agent's timer |

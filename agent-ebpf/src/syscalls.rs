@@ -211,32 +211,38 @@ unsafe fn copy(to: *mut u64, regs: *const u64, words: [usize; 6]) {
     }
 }
 
-/// `sys_exit(struct pt_regs *regs, long ret)`. As [`syscall_enter`].
+/// `sys_exit(struct pt_regs *regs, long ret)`. As [`syscall_enter`]; strings of the entry's record come
+/// first, because a record of the exit could close its page. Where only entries are recorded, they are all
+/// there is.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/syscall_exit")]
 extern "C" fn syscall_exit(ctx: *const u64) -> u64 {
+    let current = Current::get();
+    late_strings::at_exit(ctx, &current);
     if globals::named_exit() == 0 {
-        exit_raw::<OWN_FRAMES>(ctx);
+        if globals::raw_exit() != 0 {
+            exit_raw::<OWN_FRAMES>(ctx, &current);
+        }
         return 0;
     }
     if globals::raw_exit() != 0 {
         exit_first(ctx);
     }
-    exit_named(ctx);
+    exit_named(ctx, &current);
     0
 }
 
 #[inline(never)]
 fn exit_first(ctx: *const u64) -> u64 {
-    exit_raw::<OWN_FRAMES_CALLED>(ctx);
+    exit_raw::<OWN_FRAMES_CALLED>(ctx, &Current::get());
     0
 }
 
 #[inline(always)]
-fn exit_raw<const OWN: u32>(ctx: *const u64) {
+fn exit_raw<const OWN: u32>(ctx: *const u64, current: &Current) {
     let (regs, ret) = arguments(ctx);
     let (cookie, id) = (globals::raw_exit() - 1, globals::raw_exit_id());
-    exit::<OWN>(ctx, &Current::get(), cookie, id, i64::from(number(regs)) as u64, ret);
+    exit::<OWN>(ctx, current, cookie, id, i64::from(number(regs)) as u64, ret);
 }
 
 /// The number of a call that ends (`syscall_get_nr`): an `int`.
@@ -247,14 +253,13 @@ pub(crate) fn number(regs: *const u64) -> i32 {
 }
 
 #[inline(always)]
-fn exit_named(ctx: *const u64) {
+fn exit_named(ctx: *const u64, current: &Current) {
     let (regs, _) = arguments(ctx);
     let nr = number(regs);
     if nr as u32 >= SYSCALL_SLOTS as u32 {
         return;
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.exit != 0) else { return };
-    let current = Current::get();
     if current.in_compat_syscall() {
         return;
     }
@@ -262,7 +267,7 @@ fn exit_named(ctx: *const u64) {
     // SAFETY: the tracepoint's registers, with an offset in the kernel's `struct pt_regs`.
     let ret = unsafe { regs.add(reg::AX).read_volatile() };
     let id = u32::from(slot.exit_id) | globals::named_flags();
-    exit::<OWN_FRAMES>(ctx, &current, slot.exit - 1, id, u64::from(nr as u32), ret);
+    exit::<OWN_FRAMES>(ctx, current, slot.exit - 1, id, u64::from(nr as u32), ret);
 }
 
 #[inline(always)]

@@ -30,6 +30,8 @@ enum Event {
     Tracepoint(&'static str),
     /// The same by the lane that every event can take.
     Generic(&'static str),
+    /// Events of system calls whose records have no copies of strings, as trace-cmd's have none before 6.19.
+    WithoutStrings(&'static str),
     /// `p` or `r` at a function of the kernel, and arguments.
     Kprobe(char, &'static str, &'static str),
     /// At the load's own function, with arguments.
@@ -42,6 +44,12 @@ const CASES: &[Case] = &[
         name: "sys_enter_getppid",
         load: "getppid",
         event: Event::Tracepoint("syscalls:sys_enter_getppid"),
+    },
+    Case { name: "sys_*_openat", load: "open", event: Event::Tracepoint("syscalls:sys_*_openat") },
+    Case {
+        name: "sys_*_openat, no strings",
+        load: "open",
+        event: Event::WithoutStrings("syscalls:sys_*_openat"),
     },
     Case { name: "generic sys_enter", load: "getppid", event: Event::Generic("raw_syscalls:sys_enter") },
     Case { name: "generic sys_exit", load: "getppid", event: Event::Generic("raw_syscalls:sys_exit") },
@@ -161,8 +169,11 @@ impl Case {
     fn commands(&self) -> [Cmd; 3] {
         let load = format!("vm-load {} {CALLS}", self.load);
         let (define, option, event) = match self.event {
-            Event::Tracepoint(name) => (String::new(), format!("-e {name}"), name.to_owned()),
-            Event::Generic(name) => (String::new(), format!("--lane generic -e {name}"), name.to_owned()),
+            Event::Tracepoint(name) => (String::new(), format!("-e '{name}'"), name.to_owned()),
+            Event::Generic(name) => (String::new(), format!("--lane generic -e '{name}'"), name.to_owned()),
+            Event::WithoutStrings(name) => {
+                (String::new(), format!("--strings off -e '{name}'"), name.to_owned())
+            }
             Event::Kprobe(kind, function, arguments) => {
                 let option = if kind == 'p' { "--kprobe" } else { "--kretprobe" };
                 (
@@ -189,7 +200,7 @@ impl Case {
             Cmd::sh(&format!("tracer-agent record -q -b 8192 -o /tmp/ours.dat {option} {load} && sleep 2"))
                 .timeout(RECORDING_MAX),
             Cmd::sh(&format!(
-                "{{ {define} trace-cmd record -q -b 8192 -o /tmp/theirs.dat -e {event} {load}; }}{undefine}"
+                "{{ {define} trace-cmd record -q -b 8192 -o /tmp/theirs.dat -e '{event}' {load}; }}{undefine}"
             ))
             .timeout(RECORDING_MAX),
         ]

@@ -18,16 +18,13 @@ use crate::{
         sys,
     },
     compile::fast::{
-        Call, FastEvent, Hooks, Kind, Module,
+        FastEvent, Hooks, Kind, Module,
         together::{self, Fragment},
     },
     handover::{Descriptors, Missing, Number},
     kernel::btf::TypeId,
     reason,
 };
-
-/// The name of the program that copies strings at the exit of system calls.
-pub(super) const LATE_STRINGS: &str = "syscall_late_strings";
 
 /// Why an event's program could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
@@ -201,8 +198,8 @@ pub(crate) struct Loader<'a> {
     object: &'a Object,
     enter: &'a [bpf_insn],
     exit: &'a [bpf_insn],
-    /// Copies strings at the exit, where some event has any.
-    late_strings: Option<&'a [bpf_insn]>,
+    /// Whether the exit's program completes records of the entry's.
+    late_strings: bool,
     hooks: Option<Hooks>,
 }
 
@@ -308,7 +305,6 @@ impl<'a> Loader<'a> {
         hooks: Option<Hooks>,
         late_strings: bool,
     ) -> Result<Self, LoadError> {
-        let late_strings = late_strings.then(|| object.instructions(LATE_STRINGS)).transpose()?;
         Ok(Self {
             object,
             enter: object.instructions("syscall_enter")?,
@@ -384,48 +380,55 @@ impl<'a> Loader<'a> {
                     jobs.len() - 1
                 }
                 Kind::Call(call) => *calls.entry(call.is_entry()).or_insert_with(|| {
-                    jobs.push(self.calls(*call));
+                    jobs.push(self.calls(call.is_entry()));
                     jobs.len() - 1
                 }),
             })
             .collect();
-        let late = calls.contains_key(&true).then(|| self.late_strings()).flatten();
-        let late_at = jobs.len();
-        jobs.extend(late);
+        // Strings of entries are copied at the exit, of which nothing else may be recorded.
+        let completed = calls.get(&true).copied().filter(|_| self.late_strings);
+        let completing = completed.map(|_| {
+            *calls.entry(false).or_insert_with(|| {
+                jobs.push(self.calls(false));
+                jobs.len() - 1
+            })
+        });
         let mut links = FastLinks::default();
         let mut loaded: Vec<Option<Result<OwnedFd, FastError>>> =
             side_by_side(&jobs, |job| self.load(job)).into_iter().map(Some).collect();
-        let slots_of = |job: usize| {
-            let slots = job_of.iter().zip(events).filter(move |&(&of, _)| of == job);
-            slots.map(|(_, &(.., slot))| slot).collect::<BTreeSet<u32>>()
-        };
-        let attach = |job: usize, slots: BTreeSet<u32>, records: bool, program: OwnedFd| {
+        let is_for = |of: usize, job: usize| of == job || completing == Some(job) && completed == Some(of);
+        let attach = |job: usize, program: OwnedFd| {
+            let slots = job_of.iter().zip(events).filter(|&(&of, _)| is_for(of, job));
             let hook = Hook::Own;
-            let link = Some(hook.attach(program.as_fd()).map_err(FastError::Attach)?);
-            Ok(Attached { name: jobs[job].name().to_owned(), program, link, slots, records, hook })
+            Ok(Attached {
+                name: jobs[job].name().to_owned(),
+                link: Some(hook.attach(program.as_fd()).map_err(FastError::Attach)?),
+                program,
+                slots: slots.map(|(_, &(.., slot))| slot).collect(),
+                // Where it records no events, what it misses is none of them.
+                records: job_of.contains(&job),
+                hook,
+            })
         };
-        // Before the program that records exits, because what it copies goes to the page that is open.
-        if let (Some(late), Some(&entry)) = (loaded.get_mut(late_at).and_then(Option::take), calls.get(&true))
-        {
-            // It records no events, so what it misses is none of them.
-            match late.and_then(|program| attach(late_at, slots_of(entry), false, program)) {
-                Ok(attached) => links.programs.push(attached),
-                Err(error) => loaded[entry] = Some(Err(error)),
-            }
-        }
         let mut attached = vec![false; jobs.len()];
-        let mut results = Vec::new();
-        for &index in &job_of {
-            let result = match loaded[index].take() {
+        let mut attach_once = |job: usize| {
+            let result = match loaded[job].take() {
                 Some(program) => program
-                    .and_then(|program| attach(index, slots_of(index), true, program))
+                    .and_then(|program| attach(job, program))
                     .map(|attached| links.programs.push(attached)),
-                None if attached[index] => Ok(()),
+                None if attached[job] => Ok(()),
                 None => Err(FastError::Shared),
             };
-            attached[index] = result.is_ok();
-            results.push(result);
-        }
+            attached[job] = result.is_ok();
+            result
+        };
+        // An entry has its strings only if the exit's program is there, which is attached first.
+        let with_completing = |job: usize| completing.filter(|_| completed == Some(job));
+        let mut attach_for = |&job: &usize| match with_completing(job) {
+            Some(exit) => attach_once(exit).and_then(|()| attach_once(job)),
+            None => attach_once(job),
+        };
+        let results = job_of.iter().map(&mut attach_for).collect();
         (links, results)
     }
 
@@ -438,28 +441,18 @@ impl<'a> Loader<'a> {
                 let tracepoint = Tracepoint { type_id: *tracepoint, module: module.as_deref() };
                 self.load(&Job::Own { name, tracepoint, direct, copied, event })
             }
-            Kind::Call(call) => self.load(&self.calls(*call)),
+            Kind::Call(call) => self.load(&self.calls(call.is_entry())),
             Kind::Attached => self.load(&Job::Attached { name }),
         })
     }
 
-    /// The same for the program that copies strings at the exit of system calls; `None` where it is not
-    /// needed.
-    pub(crate) fn try_out_late_strings(&self) -> Option<Result<OwnedFd, FastError>> {
-        self.late_strings().map(|job| self.load(&job))
-    }
-
-    fn late_strings(&self) -> Option<Job<'a>> {
-        let tracepoint = Tracepoint { type_id: self.hooks.as_ref()?.exit, module: None };
-        self.late_strings.map(|code| Job::Calls { name: LATE_STRINGS, tracepoint, code })
-    }
-
-    fn calls(&self, call: Call) -> Job<'a> {
+    /// The program of all system calls, at the entry or at the exit.
+    fn calls(&self, is_entry: bool) -> Job<'a> {
         let hook = |of: fn(&Hooks) -> TypeId| {
             let type_id = self.hooks.as_ref().map_or(TypeId(0), of);
             Tracepoint { type_id, module: None }
         };
-        if call.is_entry() {
+        if is_entry {
             Job::Calls { name: "syscall_enter", tracepoint: hook(|hooks| hooks.enter), code: self.enter }
         } else {
             Job::Calls { name: "syscall_exit", tracepoint: hook(|hooks| hooks.exit), code: self.exit }

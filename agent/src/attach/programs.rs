@@ -410,15 +410,6 @@ impl Programs {
         Ok(self.loader(hooks)?.try_out(events))
     }
 
-    /// Loads the program that copies strings at the exit of system calls without attaching it; `None` if
-    /// nothing needs it.
-    pub(crate) fn try_out_late_strings(
-        &self,
-        hooks: Option<Hooks>,
-    ) -> Result<Option<Result<OwnedFd, FastError>>, LoadError> {
-        Ok(self.loader(hooks)?.try_out_late_strings())
-    }
-
     fn loader(&self, hooks: Option<Hooks>) -> Result<Loader<'_>, LoadError> {
         Loader::new(self.object()?, hooks, self.late_strings)
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use agent_ebpf::EventSlot;
 
-use super::{KernelLayout, ProgramOptions, Programs, fast::LATE_STRINGS, programs::program};
+use super::{KernelLayout, ProgramOptions, Programs, programs::program};
 use crate::{
     bpf::{LoadError, sys},
     compile::{
@@ -126,9 +126,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
     let events: Vec<(&str, &FastEvent)> =
         planned.iter().map(|(name, event, _)| (name.as_str(), event)).collect();
     let names = planned.iter().map(|(name, ..)| name.clone());
-    let late_strings = programs.try_out_late_strings(hooks)?;
-    let late_strings = late_strings.map(|result| (LATE_STRINGS.to_owned(), result));
-    for (name, result) in names.zip(programs.try_out_fast(&events, hooks)?).chain(late_strings) {
+    for (name, result) in names.zip(programs.try_out_fast(&events, hooks)?) {
         let outcome = match result {
             Ok(program) => Outcome::Loaded { verified: verified(program.as_fd()) },
             Err(error) => Outcome::Refused { reason: error.to_string(), log: error.log().to_owned() },
