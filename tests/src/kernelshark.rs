@@ -104,8 +104,9 @@ impl Window {
         fs::copy(file, home.join(name)).unwrap();
         fs::set_permissions(home.join(name), Permissions::from_mode(0o644)).unwrap();
         run(&mut program(dir, "chown", ["-R", "nobody:nogroup", home.to_str().unwrap()])).expect(0);
-        // It chooses a display that is free, and tells which. It stays as it is when its last client leaves: a
-        // server that resets itself then drops who connects meanwhile, such as the viewer beside `xdotool`.
+        // It chooses a display that is free, and tells which. It stays as it is when its last client leaves:
+        // a server that resets itself then drops who connects meanwhile, such as the viewer beside
+        // `xdotool`.
         let mut server = Command::new("Xvfb")
             .args(["-displayfd", "1", "-screen", "0", "1500x900x24", "-nolisten", "tcp", "-noreset"])
             .stdout(Stdio::piped())

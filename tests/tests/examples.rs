@@ -218,6 +218,11 @@ impl Scratch {
         self.0.path().join("work")
     }
 
+    /// Where the session daemon is that examples start.
+    fn socket(&self) -> PathBuf {
+        self.0.path().join("daemon.sock")
+    }
+
     /// A program that stands before others of its name.
     fn program(&self, name: &str, script: &str) {
         let path = self.0.path().join("bin").join(name);
@@ -239,7 +244,9 @@ impl Scratch {
         command
             .args(["-c", &format!("exec 2>../stderr\n{exec}{line}")])
             .current_dir(self.work())
-            .env("PATH", path);
+            .env("PATH", path)
+            .env("TRACER_AGENT_SOCKET", self.socket())
+            .env("LTTNG_HOME", self.0.path());
         let mut running = Running::start(&mut command);
         // Others end with their command, or when their time has passed.
         let endless = [
@@ -258,6 +265,24 @@ impl Scratch {
         let mut ended = running.wait();
         ended.err = fs::read_to_string(&said).unwrap();
         ended
+    }
+}
+
+impl Drop for Scratch {
+    /// Ends the session daemon, if an example has started one.
+    fn drop(&mut self) {
+        let socket = self.socket();
+        let is_daemon = |process: &Path| {
+            let line = fs::read(process.join("cmdline")).unwrap_or_default();
+            line.split(|&byte| byte == 0).any(|word| word == socket.as_os_str().as_encoded_bytes())
+        };
+        for process in fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path()) {
+            if is_daemon(&process) {
+                let pid = process.file_name().unwrap().to_str().unwrap();
+                run(&mut program("/".as_ref(), "sh", ["-c", &format!("kill {pid}")])).expect(0);
+                wait_for("the daemon's end", || (!is_daemon(&process)).then_some(()));
+            }
+        }
     }
 }
 
