@@ -56,7 +56,7 @@ static ALLOCATOR: Watched = Watched;
 fn files() -> Vec<(&'static str, Vec<u8>)> {
     let scratch = Scratch::new();
     let mut files = Vec::new();
-    for (name, compression) in [("none", Compression::None), ("zstd", Compression::Zstd { level: 1 })] {
+    for (name, compression) in [("none", Compression::None), ("zstd", Compression::zstd(1))] {
         let setup = Setup { compression, ..Setup::default() };
         let records = |cpu: u32| {
             (0..60u32).map(move |n| {

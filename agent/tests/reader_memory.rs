@@ -26,7 +26,7 @@ fn peak_mb() -> u64 {
 #[test]
 fn many_cpus_with_large_chunks() {
     let scratch = Scratch::new();
-    let setup = tracer_agent::tracedat::Setup { page_size: PAGE, ..setup(Compression::Zstd { level: 1 }) };
+    let setup = tracer_agent::tracedat::Setup { page_size: PAGE, ..setup(Compression::zstd(1)) };
     let mut writer = scratch.writer("many.dat", setup);
     let buffer = tracer_agent::tracedat::Buffer { name: "", clock: "mono", page_size: PAGE };
     let mut top = writer.begin_buffer(buffer).unwrap();

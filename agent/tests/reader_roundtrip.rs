@@ -27,7 +27,7 @@ fn same(found: &Kept, expected: &Kept) {
 fn whatever_is_written_is_read() {
     for seed in 0..60 {
         let chance = &mut Chance::new(seed);
-        let compression = chance.pick(&[Compression::None, Compression::Zstd { level: 1 }]);
+        let compression = chance.pick(&[Compression::None, Compression::zstd(1)]);
         let endian = chance.pick(&[Endian::Little, Endian::Big]);
         let setup = Setup { endian, page_size: chance.pick(&[4096, 8192, 65536, 524_288]), compression };
         let mut writer = start(setup);

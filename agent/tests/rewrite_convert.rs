@@ -19,7 +19,7 @@ use tracer_agent::tracedat::reader::Reader;
 use tracer_agent::tracedat::rewrite::{RewriteError, Selection, convert, to_file};
 use tracer_agent::tracedat::{Codec, Compression, Endian, FileOption};
 
-const ZSTD: Compression = Compression::Zstd { level: 3 };
+const ZSTD: Compression = Compression::zstd(3);
 
 #[test]
 fn stock_recordings_have_the_same_text_in_every_form() {
@@ -55,7 +55,7 @@ fn stock_recordings_have_the_same_text_in_every_form() {
 fn random_files_come_back_from_version_6_and_every_compression() {
     for seed in 0..15 {
         let chance = &mut Chance::new(seed);
-        let compression = chance.pick(&[Compression::None, Compression::Zstd { level: 1 }]);
+        let compression = chance.pick(&[Compression::None, Compression::zstd(1)]);
         let bytes = random_file(chance, compression);
         let mut reader = Reader::open(bytes.as_slice()).unwrap();
         let records = contents(&mut reader);
@@ -71,7 +71,7 @@ fn random_files_come_back_from_version_6_and_every_compression() {
 
 #[test]
 fn chunks_are_copied_when_nothing_changes() {
-    let bytes = random_file(&mut Chance::new(77), Compression::Zstd { level: 9 });
+    let bytes = random_file(&mut Chance::new(77), Compression::zstd(9));
     let reader = Reader::open(bytes.as_slice()).unwrap();
     let (copy, written) = converted(&reader, KEEP);
     let again = Reader::open(copy.as_slice()).unwrap();

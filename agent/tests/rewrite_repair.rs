@@ -19,7 +19,7 @@ use tracer_agent::tracedat::{Compression, Setup};
 /// Small files of both compressions, and of version 6.
 fn small_files(scratch: &Scratch) -> Vec<(&'static str, Vec<u8>)> {
     let mut files = Vec::new();
-    for (name, compression) in [("none", Compression::None), ("zstd", Compression::Zstd { level: 1 })] {
+    for (name, compression) in [("none", Compression::None), ("zstd", Compression::zstd(1))] {
         let setup = Setup { compression, ..Setup::default() };
         let records = |cpu: u32| {
             (0..900u32).map(move |n| {

@@ -134,6 +134,30 @@ fn nothing_is_lost_and_nothing_marked_when_the_reader_keeps_up() {
 }
 
 #[test]
+fn pages_are_stored_with_less_effort_while_much_waits() {
+    const CALLS: u64 = 50_000;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let size = |how: &str| {
+        let mut caller = Caller::start();
+        caller.pin(0);
+        let pid = caller.pid().to_string();
+        let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "4096", "--compression", how];
+        let recording = Marked::start(dir.path(), &args);
+        // Three quarters of the ring.
+        recording.agent.hold();
+        caller.call(CALLS);
+        recording.agent.signal(SIGCONT);
+        recording.finish().expect(0);
+        assert_eq!(Ledger::of(&file).lost(), 0, "{how}");
+        assert_eq!(Report::of(&file).count(is_getppid), CALLS, "{how}");
+        fs::metadata(&file).unwrap().len()
+    };
+    let (always, by_load) = (size("zstd"), size("auto"));
+    assert!(by_load > 2 * always, "{always} and {by_load} bytes");
+}
+
+#[test]
 fn overwrite_keeps_the_newest_events_and_counts_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");

@@ -337,7 +337,7 @@ mod tests {
             cpu_count: 4,
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],
-            compression: Compression::Zstd { level: 3 },
+            compression: Compression::zstd(3),
         }
     }
 

@@ -241,7 +241,7 @@ mod tests {
         page::{PageBuilder, Push},
     };
 
-    const ZSTD: Compression = Compression::Zstd { level: 1 };
+    const ZSTD: Compression = Compression::zstd(1);
 
     fn page(seed: u32) -> Vec<u8> {
         let mut builder = PageBuilder::new(PAGE_SIZE, Endian::Little).unwrap();

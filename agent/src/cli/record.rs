@@ -297,7 +297,7 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub trace: TraceArgs,
 
-    /// Compression: none, zstd, or zstd:LEVEL
+    /// Compression: none, zstd, zstd:LEVEL, or auto (next to none while a ring is more than half full)
     #[arg(
         long,
         value_name = "HOW",

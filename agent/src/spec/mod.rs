@@ -588,7 +588,7 @@ pub struct FileSpec {
     /// at most for its packet to be complete; `None` if nobody does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_ns: Option<u64>,
-    /// `none`, `zstd` or `zstd:LEVEL`.
+    /// `none`, `zstd`, `zstd:LEVEL`, or `auto`: next to no effort while a ring is more than half full.
     #[serde(with = "text")]
     #[cfg_attr(feature = "service", schema(value_type = String, default = "zstd"))]
     pub compression: Compression,

@@ -20,19 +20,25 @@ pub enum Compression {
     Zstd {
         /// zstd's level, 1 to 22; also the negative ones.
         level: i32,
+        /// Whether a recorder stores pages with next to no effort ([`ChunkCompressor::hurry`]) while more
+        /// than half of a ring waits to be stored. Nothing of it is in a file.
+        by_load: bool,
     },
 }
 
 impl Default for Compression {
     fn default() -> Self {
-        Self::Zstd { level: Self::DEFAULT_LEVEL }
+        Self::zstd(Self::DEFAULT_LEVEL)
     }
 }
 
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Zstd { level } if *level != Self::DEFAULT_LEVEL => write!(f, "{}:{level}", self.name()),
+            Self::Zstd { by_load: true, .. } => f.write_str(AUTO),
+            Self::Zstd { level, .. } if *level != Self::DEFAULT_LEVEL => {
+                write!(f, "{}:{level}", self.name())
+            }
             _ => f.write_str(self.name()),
         }
     }
@@ -41,21 +47,24 @@ impl fmt::Display for Compression {
 impl FromStr for Compression {
     type Err = String;
 
-    /// Reads `none`, `zstd` or `zstd:LEVEL`, with the levels that are of use.
+    /// Reads `none`, `zstd`, `zstd:LEVEL` with the levels that are of use, or `auto`.
     fn from_str(text: &str) -> Result<Self, String> {
         let level = match text.split_once(':') {
             None if text == "none" => return Ok(Self::None),
             None if text == "zstd" => return Ok(Self::default()),
+            None if text == AUTO => {
+                return Ok(Self::Zstd { level: Self::DEFAULT_LEVEL, by_load: true });
+            }
             Some(("zstd", level)) => level,
             _ if text.starts_with("zlib") => {
                 return Err(
                     "zlib is not written, because Debian's trace-cmd cannot read it; use zstd".to_owned()
                 );
             }
-            _ => return Err("expected none, zstd or zstd:LEVEL".to_owned()),
+            _ => return Err("expected none, zstd, zstd:LEVEL or auto".to_owned()),
         };
         match level.parse() {
-            Ok(level @ 1..=19) => Ok(Self::Zstd { level }),
+            Ok(level @ 1..=19) => Ok(Self::zstd(level)),
             _ => Err("the level of zstd is a number from 1 (fastest) to 19 (smallest)".to_owned()),
         }
     }
@@ -75,7 +84,20 @@ pub enum CompressError {
     },
 }
 
+/// What is as much effort as there is time for.
+const AUTO: &str = "auto";
+
 impl Compression {
+    /// With zstd at this level, whatever the load.
+    pub const fn zstd(level: i32) -> Self {
+        Self::Zstd { level, by_load: false }
+    }
+
+    /// Whether the effort depends on the load.
+    pub const fn is_by_load(self) -> bool {
+        matches!(self, Self::Zstd { by_load: true, .. })
+    }
+
     /// The level that a recorder should use by default.
     ///
     /// On pages of system calls, scheduling and stacks, in chunks of 16, level 1 is within 5 % of level 3 or
@@ -172,7 +194,7 @@ impl ChunkCompressor {
     pub fn new(compression: Compression, endian: Endian) -> Result<Self, CompressError> {
         let (zstd, level) = match compression {
             Compression::None => (None, 0),
-            Compression::Zstd { level } => (Some(compressor(level).map_err(CompressError::Zstd)?), level),
+            Compression::Zstd { level, .. } => (Some(compressor(level).map_err(CompressError::Zstd)?), level),
         };
         Ok(Self {
             endian,
@@ -527,7 +549,7 @@ mod tests {
 
     #[test]
     fn other_compressions_are_as_they_say() {
-        for compression in [Compression::None, Compression::Zstd { level: 3 }] {
+        for compression in [Compression::None, Compression::zstd(3)] {
             let mut compressor = ChunkCompressor::new(compression, Endian::Little).unwrap();
             let (pages, mut choice) = (regular(3), FinderChoice::default());
             let as_said = compressor.compress(&pages).unwrap().to_vec();

@@ -12,7 +12,7 @@ use tracer_agent::tracedat::{
 };
 
 /// Both kinds of file.
-pub(crate) const COMPRESSIONS: [Compression; 2] = [Compression::None, Compression::Zstd { level: 1 }];
+pub(crate) const COMPRESSIONS: [Compression; 2] = [Compression::None, Compression::zstd(1)];
 
 /// Event numbers.
 pub(crate) const SWITCH: u16 = 372;

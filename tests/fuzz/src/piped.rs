@@ -93,7 +93,7 @@ fn stream(data: &[u8]) -> Option<Vec<u8>> {
 
 /// A zstd frame.
 fn packed(text: &[u8]) -> Option<Vec<u8>> {
-    let mut compressor = ChunkCompressor::new(Compression::Zstd { level: 1 }, Endian::Little).ok()?;
+    let mut compressor = ChunkCompressor::new(Compression::zstd(1), Endian::Little).ok()?;
     // Behind the two sizes of a chunk.
     compressor.compress(text).ok()?.get(8..).map(<[u8]>::to_vec)
 }

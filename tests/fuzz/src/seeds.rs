@@ -121,7 +121,7 @@ pub(crate) fn write(root: &Path) -> Result {
     for endian in [Endian::Little, Endian::Big] {
         let (name, first) = if endian == Endian::Little { ("little", 0) } else { ("big", 1) };
         put(root, "page", &format!("{name}.page"), &[&[first], page(endian)?.as_slice()].concat())?;
-        for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+        for compression in [Compression::None, Compression::zstd(1)] {
             let file = trace_file(Setup { endian, compression, page_size: 4096 })?;
             put(root, "file", &format!("{name}-{}.dat", compression.name()), &file)?;
         }
@@ -395,7 +395,7 @@ print fmt: \"%ps\", (void *)REC->caller[0]
 /// stacks, and while its data were moved to a disk that was full.
 #[cfg(feature = "spool")]
 fn spool(root: &Path) -> Result {
-    let zstd = Compression::Zstd { level: 1 };
+    let zstd = Compression::zstd(1);
     for (name, compression, stacks, moved) in [
         ("none", Compression::None, false, false),
         ("zstd", zstd, false, false),
@@ -492,7 +492,7 @@ fn piped(root: &Path) -> Result {
 
     for (name, compression, is_cut) in [
         ("none", Compression::None, false),
-        ("zstd", Compression::Zstd { level: 1 }, false),
+        ("zstd", Compression::zstd(1), false),
         ("cut", Compression::None, true),
     ] {
         let manifest = manifest((compression, false), false)?;

@@ -43,7 +43,7 @@ pub(crate) fn make(
     page_size: u32,
     cpus: &[(u32, Vec<Made>)],
 ) {
-    let setup = Setup { endian, page_size, compression: Compression::Zstd { level: 1 } };
+    let setup = Setup { endian, page_size, compression: Compression::zstd(1) };
     let mut writer = Writer::create(
         File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap(),
         setup,

@@ -111,7 +111,7 @@ fn records(bytes: &[u8]) -> Result<(Vec<(u64, u32)>, Step), PipedError> {
     }
 }
 
-const COMPRESSIONS: [Compression; 2] = [Compression::None, Compression::Zstd { level: 1 }];
+const COMPRESSIONS: [Compression; 2] = [Compression::None, Compression::zstd(1)];
 
 #[test]
 fn records_are_in_the_order_of_time_over_cpus() {
@@ -209,7 +209,7 @@ fn what_was_cut_off_anywhere_has_everything_until_then() {
 
 #[test]
 fn every_changed_byte_is_found() {
-    let (bytes, _) = ended(Compression::Zstd { level: 1 });
+    let (bytes, _) = ended(Compression::zstd(1));
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 0x41;

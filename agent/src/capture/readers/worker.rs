@@ -456,7 +456,8 @@ impl Worker {
         if !left.is_enough() {
             return Ok(());
         }
-        self.compressor.hurry(self.shared.hurries.load(Ordering::Relaxed))?;
+        let is_late = self.options.compression.is_by_load() && left.ready > ring.capacity() / 2;
+        self.compressor.hurry(is_late || self.shared.hurries.load(Ordering::Relaxed))?;
         let (capacity, chunk) = (ring.capacity(), chunk_pages(ring.capacity()));
         let mut claim = ring.claim();
         // A small ring has no pages to spare for a large write.

@@ -54,7 +54,7 @@ pub struct SessionConfig {
     pub channels: Vec<ChannelSpec>,
     /// Whose events are recorded.
     pub scope: ScopeSpec,
-    /// `none`, `zstd` or `zstd:LEVEL`.
+    /// `none`, `zstd`, `zstd:LEVEL`, or `auto`: next to no effort while a ring is more than half full.
     #[serde(with = "text")]
     #[schema(value_type = String, default = "zstd")]
     pub compression: Compression,
