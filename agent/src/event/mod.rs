@@ -10,6 +10,7 @@
 pub mod context;
 pub mod copies;
 pub mod counters;
+pub(crate) mod digits;
 pub mod filter;
 pub mod format;
 pub mod int;

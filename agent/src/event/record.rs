@@ -467,8 +467,25 @@ pub(super) fn dynamic(word: u32, location: Location, end: usize) -> (usize, usiz
 }
 
 /// The bytes before the first NUL.
-pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
-    bytes.iter().position(|&byte| byte == 0).map_or(bytes, |end| &bytes[..end])
+#[inline]
+pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
+    // Names of threads, which most texts are, have 16 bytes.
+    let end = match <&[u8; 16]>::try_from(bytes) {
+        Ok(name) => len_until_nul(name),
+        Err(_) => bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()),
+    };
+    &bytes[..end]
+}
+
+/// How many bytes are before the first NUL.
+#[inline]
+pub(crate) fn len_until_nul(bytes: &[u8; 16]) -> usize {
+    const LOWEST: u128 = u128::from_ne_bytes([0x01; 16]);
+    const HIGHEST: u128 = u128::from_ne_bytes([0x80; 16]);
+    // Of the bytes from which 1 is borrowed, the first one is 0; those behind may be 1.
+    let word = u128::from_le_bytes(*bytes);
+    let zeros = word.wrapping_sub(LOWEST) & !word & HIGHEST;
+    (zeros.trailing_zeros() / 8) as usize
 }
 
 /// `__bitmask` of include/trace/stages/stage1_struct_define.h declares dynamic data of `unsigned long`s with
@@ -505,6 +522,24 @@ mod tests {
 
     const LITTLE: Machine = Machine { endian: Endian::Little, long_size: 8 };
     const BIG: Machine = Machine { endian: Endian::Big, long_size: 8 };
+
+    #[test]
+    fn texts_end_at_their_first_nul() {
+        assert_eq!(until_nul(b"abc\0d"), b"abc");
+        assert_eq!(until_nul(b"abc"), b"abc");
+        let full = *b"\x01\xff\x80sixteen bytes";
+        assert_eq!(len_until_nul(&full), 16);
+        for end in 0..16 {
+            let mut text = full;
+            text[end] = 0;
+            assert_eq!(until_nul(&text), &full[..end]);
+            // What is behind it does not count.
+            text[end + 1..].fill(0);
+            assert_eq!(len_until_nul(&text), end);
+            text[end + 1..].fill(1);
+            assert_eq!(len_until_nul(&text), end);
+        }
+    }
 
     #[test]
     fn numbers_of_all_sizes_in_both_orders() {

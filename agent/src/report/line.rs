@@ -4,6 +4,8 @@ use super::batch::Item;
 use super::plugin::{Context, Plugin};
 use super::text::{decimal, hex, micros, right, signed_left, unsigned};
 use super::view::{BufferView, EventView, FileView, SecondFlag};
+use crate::event::digits;
+use crate::event::output::{BLOCK, append_composed};
 use crate::terminal::{self, Lines};
 
 /// How lines look.
@@ -72,11 +74,6 @@ pub(super) fn write(
         return;
     };
     head(out, style, file, item, record);
-    if file.in_nanoseconds {
-        out.push(b' ');
-    }
-    time(out, item.timestamp, file.in_nanoseconds, style.full_time);
-    out.push(b':');
     if style.differences {
         difference(out, style, file, item);
     }
@@ -85,7 +82,7 @@ pub(super) fn write(
         out.extend_from_slice(colour::EVENT);
         safe.from = out.len();
     }
-    out.extend_from_slice(&event.label);
+    event.label.append_to(out);
     if style.colour {
         safe.up_to_here(out, Lines::Escaped);
         out.extend_from_slice(colour::END);
@@ -140,27 +137,41 @@ fn lost(out: &mut Vec<u8>, style: Style, cpu: u32, missed: u64) {
     out.push(b'\n');
 }
 
-/// Task and CPU, and the flags.
+/// Task and CPU, the flags, and the time.
 fn head(out: &mut Vec<u8>, style: Style, file: &FileView<'_>, item: &Item, record: &[u8]) {
     let pid = file.pid(record);
-    if !style.latency {
-        file.tasks.head(out, pid, item.number);
-        out.push(b'[');
-        decimal(out, item.cpu.into(), 3, b'0');
-        out.push(b']');
-        return;
-    }
-    file.tasks.with_name(pid, item.number, |name| right(out, &name[..name.len().min(8)], 8));
-    out.push(b'-');
-    signed_left(out, pid.cast_signed().into(), 5);
-    out.push(b' ');
-    decimal(out, item.cpu.into(), 3, b' ');
-    if style.raw {
-        out.extend_from_slice(b"-0x");
-        hex(out, file.common.flags.map_or(0, |flags| flags.read(record, file.machine)));
+    if style.latency {
+        file.tasks.with_name(pid, item.number, |name| right(out, &name[..name.len().min(8)], 8));
+        out.push(b'-');
+        signed_left(out, pid.cast_signed().into(), 5);
+        out.push(b' ');
+        decimal(out, item.cpu.into(), 3, b' ');
+        if style.raw {
+            out.extend_from_slice(b"-0x");
+            hex(out, file.common.flags.map_or(0, |flags| flags.read(record, file.machine)));
+        } else {
+            latency_flags(out, file, record);
+        }
     } else {
-        latency_flags(out, file, record);
+        file.tasks.head(out, pid, item.number);
+        cpu(out, item.cpu);
     }
+    if file.in_nanoseconds {
+        out.push(b' ');
+    }
+    time(out, item.timestamp, file.in_nanoseconds, style.full_time);
+    out.push(b':');
+}
+
+/// The number of a CPU: `[003]`.
+#[inline]
+fn cpu(out: &mut Vec<u8>, cpu: u32) {
+    let count = digits::decimal_len(cpu.into()).max(3);
+    append_composed(out, count + 2, b'0', |block: &mut [u8; 16]| {
+        block[0] = b'[';
+        digits::decimal(&mut block[1..=count], cpu.into());
+        block[count + 1] = b']';
+    });
 }
 
 /// `data_latency_format` of libtraceevent.
@@ -214,15 +225,24 @@ pub(super) fn time(out: &mut Vec<u8>, timestamp: u64, in_nanoseconds: bool, full
     if !in_nanoseconds {
         decimal(out, timestamp, 12, b' ');
     } else if full {
-        decimal(out, timestamp / 1_000_000_000, 5, b' ');
-        out.push(b'.');
-        decimal(out, timestamp % 1_000_000_000, 9, b'0');
+        seconds::<9>(out, timestamp / 1_000_000_000, timestamp % 1_000_000_000);
     } else {
         let micros = timestamp.saturating_add(500) / 1000;
-        decimal(out, micros / 1_000_000, 5, b' ');
-        out.push(b'.');
-        decimal(out, micros % 1_000_000, 6, b'0');
+        seconds::<6>(out, micros / 1_000_000, micros % 1_000_000);
     }
+}
+
+/// Seconds, of which there are 11 digits at most, and `N` digits of parts of them.
+#[inline]
+fn seconds<const N: usize>(out: &mut Vec<u8>, seconds: u64, parts: u64) {
+    let count = digits::decimal_len(seconds).max(5);
+    append_composed(out, count + 1 + N, b' ', |block: &mut [u8; BLOCK]| {
+        digits::decimal(&mut block[..count], seconds);
+        block[count] = b'.';
+        if let Some(place) = block[count + 1..].first_chunk_mut::<N>() {
+            digits::decimal_all(place, parts);
+        }
+    });
 }
 
 /// The time since the line before, in the unit that is shown.

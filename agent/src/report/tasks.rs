@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::RwLock;
 
 use super::text::{right, signed_left};
+use crate::event::output::{BLOCK, append_block};
 use crate::tracedat::Cmdlines;
 
 /// Pids above this are looked up more slowly. Linux has none above (PID_MAX_LIMIT of
@@ -18,7 +19,7 @@ const MAX_PID: usize = 4 << 20;
 pub(super) struct Tasks {
     /// Start and length of each head, by pid.
     listed: Vec<(u32, u16)>,
-    /// `%16s-%-5d ` of every listed task.
+    /// `%16s-%-5d ` of every listed task, and a block that the last ones can be copied with.
     heads: Vec<u8>,
     names: Cmdlines,
     learned: RwLock<HashMap<u32, Learned>>,
@@ -50,6 +51,7 @@ impl Tasks {
                 tasks.listed[index] = (start, len);
             }
         }
+        tasks.heads.extend_from_slice(&[0; BLOCK]);
         tasks
     }
 
@@ -90,9 +92,13 @@ impl Tasks {
     #[inline]
     pub(super) fn head(&self, out: &mut Vec<u8>, pid: u32, number: u64) {
         if let Some(&(start, len)) = self.listed.get(pid as usize).filter(|(_, len)| *len != 0)
-            && let Some(text) = self.heads.get(start as usize..start as usize + usize::from(len))
+            && let Some(text) = self.heads.get(start as usize..)
         {
-            return out.extend_from_slice(text);
+            let len = usize::from(len);
+            return match text.first_chunk::<BLOCK>() {
+                Some(block) if len <= BLOCK => append_block(out, block, len),
+                _ => out.extend_from_slice(text.get(..len).unwrap_or_default()),
+            };
         }
         self.with_name(pid, number, |name| head(out, name, pid.cast_signed()));
     }

@@ -1,41 +1,13 @@
 //! Fast formatting of numbers and padding.
 
-/// Two digits of each number below 100.
-const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
-2021222324252627282930313233343536373839\
-4041424344454647484950515253545556575859\
-6061626364656667686970717273747576777879\
-8081828384858687888990919293949596979899";
+use crate::event::digits;
+use crate::event::output::{BLOCK, append_composed};
 
-/// The decimal digits of a number, at the end of a buffer that holds the longest.
-#[inline]
-fn digits(buffer: &mut [u8; 20], mut value: u64) -> usize {
-    let mut at = buffer.len();
-    while value >= 100 {
-        let pair = (value % 100) as usize * 2;
-        value /= 100;
-        at -= 2;
-        buffer[at..at + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
-    }
-    if value >= 10 {
-        at -= 2;
-        buffer[at..at + 2].copy_from_slice(&PAIRS[value as usize * 2..value as usize * 2 + 2]);
-    } else {
-        at -= 1;
-        buffer[at] = b'0' + value as u8;
-    }
-    at
-}
-
-/// A number in decimal, right-aligned in `width`, filled up with `fill`.
+/// A number in decimal, right-aligned in `width`, which is no more than a block, filled up with `fill`.
 #[inline]
 pub(crate) fn decimal(out: &mut Vec<u8>, value: u64, width: usize, fill: u8) {
-    let mut buffer = [0; 20];
-    let at = digits(&mut buffer, value);
-    for _ in buffer.len() - at..width {
-        out.push(fill);
-    }
-    out.extend_from_slice(&buffer[at..]);
+    let len = digits::decimal_len(value).max(width.min(BLOCK));
+    append_composed(out, len, fill, |block: &mut [u8; BLOCK]| digits::decimal(&mut block[..len], value));
 }
 
 /// `%u`
@@ -47,10 +19,10 @@ pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
 /// `%d`
 #[inline]
 pub(crate) fn signed(out: &mut Vec<u8>, value: i64) {
-    if value < 0 {
-        out.push(b'-');
-    }
-    unsigned(out, value.unsigned_abs());
+    let len = digits::decimal_len(value.unsigned_abs()) + usize::from(value < 0);
+    append_composed(out, len, b'-', |block: &mut [u8; BLOCK]| {
+        digits::decimal(&mut block[..len], value.unsigned_abs());
+    });
 }
 
 /// `%-5d`
@@ -66,25 +38,23 @@ pub(crate) fn signed_left(out: &mut Vec<u8>, value: i64, width: usize) {
 /// `%x`
 #[inline]
 pub(crate) fn hex(out: &mut Vec<u8>, value: u64) {
-    let count = (64 - value.leading_zeros()).div_ceil(4).max(1);
-    for digit in (0..count).rev() {
-        out.push(b"0123456789abcdef"[(value >> (digit * 4) & 15) as usize]);
-    }
+    hex_filled(out, value, 0, b' ');
 }
 
 /// `%0*x`
 pub(crate) fn hex_zeros(out: &mut Vec<u8>, value: u64, width: usize) {
-    let start = out.len();
-    hex(out, value);
-    let missing = width.saturating_sub(out.len() - start);
-    out.splice(start..start, std::iter::repeat_n(b'0', missing));
+    hex_filled(out, value, width, b'0');
 }
 
 /// `%*x`
 pub(crate) fn hex_right(out: &mut Vec<u8>, value: u64, width: usize) {
-    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
-    out.extend(std::iter::repeat_n(b' ', width.saturating_sub(digits)));
-    hex(out, value);
+    hex_filled(out, value, width, b' ');
+}
+
+#[inline]
+fn hex_filled(out: &mut Vec<u8>, value: u64, width: usize, fill: u8) {
+    let len = digits::hex_len(value).max(width.min(BLOCK));
+    append_composed(out, len, fill, |block: &mut [u8; BLOCK]| digits::hex(&mut block[..len], value, false));
 }
 
 /// Text, right-aligned in `width`.

@@ -4,6 +4,7 @@ use super::json::Role;
 use super::plugin::{Num, Plugin, States};
 use super::tasks::Tasks;
 use super::trace_file::TraceFile;
+use crate::event::output::Snippet;
 use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, Machine, Printer, Symbols};
 use crate::tracedat::ledger::Ledger;
@@ -31,7 +32,7 @@ pub(super) struct FileView<'a> {
 pub(super) struct EventView<'a> {
     pub(super) printer: &'a Printer,
     /// ` name: ` and blanks up to the text.
-    pub(super) label: Box<[u8]>,
+    pub(super) label: Snippet,
     pub(super) plugin: Option<Plugin>,
     /// Whether its text has line feeds and tabs of its own, rather than of a name in it.
     pub(super) has_lines: bool,
@@ -163,7 +164,7 @@ impl<'a> EventView<'a> {
             || print_fmt.contains("\\t");
         Self {
             printer,
-            label: label.into_bytes().into(),
+            label: Snippet::new(label.as_bytes()),
             plugin,
             has_lines,
             roles,

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use super::PointerStyle;
-use super::expr::{Expr, HexDump, LOCALS, Op, Piece};
+use super::expr::{Argument, Expr, HexDump, LOCALS, Op, Piece};
 use super::number::{self, Draw, Shape, padded};
 use super::pointer::{self, Dump, UNKNOWN};
-use super::spec::{Kind, Pointer, Spec};
+use super::spec::{Kind, Pointer};
 use crate::event::format::Location;
 use crate::event::output::{Limited, Output};
 use crate::event::record::{Bits, Machine, dynamic, until_nul};
@@ -49,17 +49,15 @@ impl<'a> Context<'a> {
     ) {
         for piece in pieces {
             match piece {
-                Piece::Text(text) => out.push(text),
-                Piece::Argument { spec, width, precision, value } => {
-                    let amount = |expr: &'a Option<Expr>| self.int(expr.as_ref()?).map(|value| value as i32);
-                    let shape = Shape::new(spec, amount(width), amount(precision));
+                Piece::Text(text) => out.push_snippet(text),
+                Piece::Argument(argument) => {
                     if nested
-                        && spec.kind == Kind::Char
-                        && let Val::Int(0) = self.eval(value)
+                        && argument.spec.kind == Kind::Char
+                        && let Val::Int(0) = self.eval(&argument.value)
                     {
                         return;
                     }
-                    self.argument(out, spec, shape, value);
+                    self.argument(out, argument);
                 }
             }
             if out.left() == 0 {
@@ -68,14 +66,15 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Prints a conversion.
     #[inline]
-    fn argument<O: Output + ?Sized>(
-        &self,
-        out: &mut Limited<'_, O>,
-        spec: &Spec,
-        shape: Shape,
-        value: &'a Expr,
-    ) {
+    pub(super) fn argument<O: Output + ?Sized>(&self, out: &mut Limited<'_, O>, argument: &'a Argument) {
+        if let Some(direct) = &argument.direct {
+            return direct.print(out, self.record, self.machine);
+        }
+        let Argument { direct: _, spec, width, precision, value } = argument;
+        let amount = |expr: &'a Option<Expr>| self.int(expr.as_ref()?).map(|value| value as i32);
+        let shape = Shape::new(spec, amount(width), amount(precision));
         if spec.kind == Kind::Text {
             return self.text(out, shape, value);
         }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::ctype::IntType;
+use super::direct::Direct;
 use super::spec::Spec;
 pub(super) use crate::event::int::Op;
+use crate::event::output::Snippet;
 
 /// Slots for variables of statement expressions.
 pub(super) const LOCALS: usize = 8;
@@ -12,14 +14,19 @@ pub(super) const LOCALS: usize = 8;
 /// Part of the text of a record.
 #[derive(Clone, Debug)]
 pub(super) enum Piece {
-    Text(Box<[u8]>),
-    /// A conversion with its argument, and those that `*` asks for.
-    Argument {
-        spec: Spec,
-        width: Option<Expr>,
-        precision: Option<Expr>,
-        value: Expr,
-    },
+    Text(Snippet),
+    Argument(Argument),
+}
+
+/// A conversion with its argument, and those that `*` asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Argument {
+    /// The conversion, if it is of a number of the record.
+    pub(super) direct: Option<Direct>,
+    pub(super) spec: Spec,
+    pub(super) width: Option<Expr>,
+    pub(super) precision: Option<Expr>,
+    pub(super) value: Expr,
 }
 
 /// An expression. Operands have been promoted where C promotes them: each operator knows the type that it

@@ -1,7 +1,7 @@
 //! What a `print fmt` says about single fields: which of them are addresses, and which have a text for their
 //! values.
 
-use super::expr::{Expr, Piece};
+use super::expr::{Argument, Expr, Piece};
 use super::names::{each, loads_only};
 use super::raw::is_field;
 use super::spec::{Kind, Pointer};
@@ -30,7 +30,7 @@ pub struct NamedField {
 /// Whether a conversion prints the field as an address.
 pub(super) fn address(pieces: &[Piece], field: &Field) -> Option<AddressKind> {
     let kinds = pieces.iter().filter_map(|piece| match piece {
-        Piece::Argument { spec, value, .. } if is_field(value, field) => match spec.kind {
+        Piece::Argument(Argument { spec, value, .. }) if is_field(value, field) => match spec.kind {
             Kind::Pointer(Pointer::Symbol { .. }) => Some(AddressKind::Symbol),
             Kind::Pointer(Pointer::Address) => Some(AddressKind::Number),
             _ => None,
@@ -46,11 +46,11 @@ pub(super) fn address(pieces: &[Piece], field: &Field) -> Option<AddressKind> {
 /// has the state, and a `+` for a thread that was preempted.
 pub(super) fn named(pieces: &[Piece], offset: u32) -> Option<NamedField> {
     let is_of_field = |piece: &&Piece| match piece {
-        Piece::Argument { spec, value, .. } => spec.kind == Kind::Text && loads_only(value, offset),
+        Piece::Argument(Argument { spec, value, .. }) => spec.kind == Kind::Text && loads_only(value, offset),
         Piece::Text(_) => false,
     };
     let has_names = |piece: &Piece| {
-        let Piece::Argument { value, .. } = piece else { return false };
+        let Piece::Argument(Argument { value, .. }) = piece else { return false };
         let mut found = false;
         each(value, &mut |expr| found |= matches!(expr, Expr::Symbolic { .. } | Expr::Flags { .. }));
         found && is_of_field(&piece)

@@ -16,6 +16,7 @@
 //! | `call` | functions |
 //! | `statement` | statement expressions |
 //! | `expr` | what all that becomes |
+//! | `direct` | conversions of numbers of the record |
 //! | `spec` | printf conversions |
 //! | `resolve` | numbers for names, in the text itself |
 //! | `names` | names that a text has for values of a field |
@@ -30,6 +31,7 @@ mod binary;
 mod call;
 mod cast;
 mod ctype;
+mod direct;
 mod error;
 mod eval;
 mod expr;

@@ -1,7 +1,7 @@
 //! Names that a `print fmt` has for the values of a field: the tables of `__print_symbolic` and
 //! `__print_flags`.
 
-use super::expr::{Expr, HexDump, Piece};
+use super::expr::{Argument, Expr, HexDump, Piece};
 
 /// The names of values of the field at an offset, from all tables that print it and no other field.
 pub(super) fn of_field(pieces: &[Piece], offset: u32) -> Vec<(&[u8], u64)> {
@@ -31,7 +31,7 @@ pub(super) fn loads_only(expr: &Expr, wanted: u32) -> bool {
 
 fn in_pieces<'e>(pieces: &'e [Piece], visit: &mut dyn FnMut(&'e Expr)) {
     for piece in pieces {
-        if let Piece::Argument { spec: _, width, precision, value } = piece {
+        if let Piece::Argument(Argument { direct: _, spec: _, width, precision, value }) = piece {
             for expr in [width.as_ref(), precision.as_ref(), Some(value)].into_iter().flatten() {
                 each(expr, visit);
             }

@@ -1,7 +1,8 @@
 //! Numbers and padding as lib/vsprintf.c prints them.
 
 use super::spec::{Amount, MAX_WIDTH, Spec};
-use crate::event::output::{Count, Limited, Output};
+use crate::event::digits;
+use crate::event::output::{BLOCK, Count, Limited, Output};
 
 /// A conversion's flags with the width and the precision that hold for one record.
 #[derive(Clone, Copy, Debug)]
@@ -62,34 +63,8 @@ impl Shape {
     }
 }
 
-const LOWER: &[u8; 16] = b"0123456789abcdef";
-const UPPER: &[u8; 16] = b"0123456789ABCDEF";
-
-/// The digits of a number in base 16 or 8, at the end of a buffer of 64.
-#[inline]
-fn digits(buffer: &mut [u8; 64], mut value: u64, base: u8, upper: bool) -> &[u8] {
-    let mut at = buffer.len();
-    let digits = if upper { UPPER } else { LOWER };
-    match base {
-        16 => loop {
-            at -= 1;
-            buffer[at] = digits[(value & 15) as usize];
-            value >>= 4;
-            if value == 0 {
-                break;
-            }
-        },
-        _ => loop {
-            at -= 1;
-            buffer[at] = digits[(value & 7) as usize];
-            value >>= 3;
-            if value == 0 {
-                break;
-            }
-        },
-    }
-    &buffer[at..]
-}
+/// Digits of the longest number, which is one in base 8.
+const MOST_DIGITS: usize = 22;
 
 /// A signed number.
 #[inline]
@@ -129,10 +104,15 @@ fn number<O: Output + ?Sized>(
     base: u8,
     upper: bool,
 ) {
-    let (mut decimal, mut buffer) = (itoa::Buffer::new(), [0; 64]);
-    let digits = match base {
-        10 => decimal.format(value).as_bytes(),
-        _ => digits(&mut buffer, value, base, upper),
+    let count = match base {
+        10 => digits::decimal_len(value),
+        16 => digits::hex_len(value),
+        _ => digits::octal_len(value),
+    };
+    let write = |place: &mut [u8]| match base {
+        10 => digits::decimal(place, value),
+        16 => digits::hex(place, value, upper),
+        _ => digits::octal(place, value),
     };
     let prefix: &[u8] = match base {
         16 if shape.alternate && upper => b"0X",
@@ -140,18 +120,26 @@ fn number<O: Output + ?Sized>(
         8 if shape.alternate && value != 0 => b"0",
         _ => b"",
     };
-    if shape.width == 0 && shape.precision.is_none() {
-        if let Some(sign) = sign {
-            out.push(&[sign]);
-        }
-        if !prefix.is_empty() {
-            out.push(prefix);
-        }
-        out.push(digits);
-        return;
+    let before = usize::from(sign.is_some()) + prefix.len();
+    let len = shape.width.max(before + count);
+    let is_left = shape.left && len > before + count;
+    if shape.precision.is_none() && !is_left && len <= BLOCK {
+        return out.push_composed(len, if shape.zero { b'0' } else { b' ' }, |block| {
+            write(&mut block[..len]);
+            let start = if shape.zero { 0 } else { len - count - before };
+            if let Some(sign) = sign {
+                block[start] = sign;
+            }
+            if !prefix.is_empty() {
+                block[start + before - prefix.len()..start + before].copy_from_slice(prefix);
+            }
+        });
     }
-    let precision = shape.precision.unwrap_or(0).max(digits.len());
-    let padding = shape.width.saturating_sub(usize::from(sign.is_some()) + prefix.len() + precision);
+    let mut buffer = [0; MOST_DIGITS];
+    write(&mut buffer);
+    let digits = &buffer[MOST_DIGITS - count..];
+    let precision = shape.precision.unwrap_or(0).max(count);
+    let padding = shape.width.saturating_sub(before + precision);
     if !shape.left && !shape.zero {
         out.fill(b' ', padding);
     }
@@ -162,7 +150,7 @@ fn number<O: Output + ?Sized>(
     if shape.zero {
         out.fill(b'0', padding);
     }
-    out.fill(b'0', precision - digits.len());
+    out.fill(b'0', precision - count);
     out.push(digits);
     if shape.left {
         out.fill(b' ', padding);

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use super::call;
 use super::ctype::{self, IntType, Pointee, Type};
+use super::direct::Direct;
 use super::error::{PrintFmtError, PrintFmtErrorKind};
-use super::expr::{Expr, Op, Piece};
+use super::expr::{Argument, Expr, Op, Piece};
 use super::spec::{self, Amount};
 use super::statement::Local;
 use super::token::{Token, TokenKind, tokens};
 use crate::event::format::{Array, Field, Format, Location};
+use crate::event::output::Snippet;
 use crate::event::record::Machine;
 use crate::event::symbols::Names;
 
@@ -111,14 +113,16 @@ impl<'t> Parser<'t> {
             })?;
             rest = &after[used..];
             if !plain.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut plain).into()));
+                pieces.push(Piece::Text(Snippet::new(&std::mem::take(&mut plain))));
             }
             let width = if spec.width == Amount::Argument { Some(next()?) } else { None };
             let precision = if spec.precision == Amount::Argument { Some(next()?) } else { None };
-            pieces.push(Piece::Argument { spec, width, precision, value: next()? });
+            let value = next()?;
+            let direct = Direct::of(&spec, &value);
+            pieces.push(Piece::Argument(Argument { direct, spec, width, precision, value }));
         }
         if !plain.is_empty() {
-            pieces.push(Piece::Text(plain.into()));
+            pieces.push(Piece::Text(Snippet::new(&plain)));
         }
         Ok(pieces)
     }

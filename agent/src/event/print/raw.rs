@@ -5,11 +5,11 @@
 //! that takes the field as it is; else by its type.
 
 use super::eval::Context;
-use super::expr::{Expr, Piece};
+use super::expr::{Argument, Expr, Piece};
 use super::number::{self, Shape};
 use super::{MAX_TEXT, PrintFmt};
 use crate::event::format::{Array, Field, Format, Location};
-use crate::event::output::{Limited, Output};
+use crate::event::output::{Limited, Output, Snippet};
 use crate::event::record::{Machine, dynamic, until_nul};
 use crate::event::symbols::Symbols;
 
@@ -23,7 +23,7 @@ pub struct RawFields {
 #[derive(Clone, Debug)]
 struct RawField {
     /// ` name=`
-    label: Box<[u8]>,
+    label: Snippet,
     offset: usize,
     size: usize,
     form: Form,
@@ -63,7 +63,7 @@ impl RawFields {
                 form = Form::Conversion { piece, hex };
                 next = Some(piece + 1).filter(|next| *next < pieces.len());
             }
-            let label = format!(" {}=", field.name).into_bytes().into();
+            let label = Snippet::new(format!(" {}=", field.name).as_bytes());
             RawField { label, offset: field.offset as usize, size: field.size as usize, form }
         });
         Self { fields: fields.collect(), machine }
@@ -79,7 +79,7 @@ impl RawFields {
     ) {
         let out = &mut Limited::new(out, MAX_TEXT);
         for field in &self.fields {
-            out.push(&field.label);
+            out.push_snippet(&field.label);
             match (field.form, print_fmt) {
                 (Form::Conversion { piece, hex }, Some(print_fmt)) => {
                     if hex {
@@ -120,8 +120,8 @@ fn conversion(pieces: &[Piece], start: usize, field: &Field) -> Option<(usize, b
     let mut hex = false;
     for index in (start..pieces.len()).chain(0..start) {
         match &pieces[index] {
-            Piece::Text(text) => hex = text.ends_with(b"0x"),
-            Piece::Argument { value, .. } => {
+            Piece::Text(text) => hex = text.text().ends_with(b"0x"),
+            Piece::Argument(Argument { value, .. }) => {
                 if is_field(value, field) {
                     return Some((index, hex));
                 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::PrintFmt;
 use super::eval::Context;
-use super::expr::{Expr, Piece};
+use super::expr::{Argument, Expr, Piece};
 use super::names::each;
 use super::spec::{Kind, Pointer, Spec};
 use crate::event::int::IntType;
@@ -89,13 +89,13 @@ impl Unprinter {
         let mut open = false;
         for (index, piece) in print_fmt.pieces.iter().enumerate() {
             match (piece, groups.last_mut()) {
-                (Piece::Text(text), None) => before.extend_from_slice(text),
+                (Piece::Text(text), None) => before.extend_from_slice(text.text()),
                 (Piece::Text(text), Some(group)) => {
-                    group.after = [&*group.after, text].concat().into();
+                    group.after = [&*group.after, text.text()].concat().into();
                     open = false;
                 }
-                (Piece::Argument { .. }, Some(group)) if open => group.end = index + 1,
-                (Piece::Argument { .. }, _) => {
+                (Piece::Argument(_), Some(group)) if open => group.end = index + 1,
+                (Piece::Argument(_), _) => {
                     groups.push(Group { start: index, end: index + 1, after: Box::default() });
                     open = true;
                 }
@@ -135,7 +135,7 @@ impl Unprinter {
         text: &'t [u8],
     ) -> Option<Solved<'t>> {
         let of = self.print_fmt.pieces.get(pieces.clone())?;
-        if let [Piece::Argument { spec, width: None, precision: None, value }] = of
+        if let [Piece::Argument(Argument { spec, width: None, precision: None, value, .. })] = of
             && let Some(value) = direct(spec, without_casts(value), text)
         {
             return Some(Solved::Value(value));
@@ -143,7 +143,7 @@ impl Unprinter {
         let mut loads: Vec<(u32, IntType)> = Vec::new();
         let mut others = false;
         for piece in of {
-            let Piece::Argument { width, precision, value, .. } = piece else { continue };
+            let Piece::Argument(Argument { width, precision, value, .. }) = piece else { continue };
             for expr in [width.as_ref(), precision.as_ref(), Some(value)].into_iter().flatten() {
                 each(expr, &mut |expr| match expr {
                     Expr::Load { offset, int } if !loads.contains(&(*offset, *int)) => {

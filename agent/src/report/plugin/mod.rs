@@ -6,7 +6,9 @@ mod kvm;
 mod states;
 
 use super::text::{hex, micros, right, signed, unsigned};
+use crate::event::output::append_block;
 use crate::event::print::MAX_TEXT;
+use crate::event::record::{len_until_nul, until_nul};
 use crate::event::{Format, Location, Machine, Printer, Symbols};
 use kvm::Kvm;
 pub(super) use states::States;
@@ -54,8 +56,17 @@ impl Chars {
             let base = if self.location == Location::RelLoc { start + size } else { 0 };
             (start, size) = (base + (word & 0xffff), word >> 16 & 0xffff);
         }
-        let bytes = record.get(start..start + size).unwrap_or_default();
-        bytes.iter().position(|byte| *byte == 0).map_or(bytes, |end| &bytes[..end])
+        until_nul(record.get(start..start + size).unwrap_or_default())
+    }
+
+    /// Prints the characters.
+    #[inline]
+    fn print(self, record: &[u8], machine: Machine, out: &mut Vec<u8>) {
+        let name = record.get(self.offset..self.offset + self.size).and_then(|bytes| bytes.try_into().ok());
+        match name {
+            Some(name) if self.location == Location::Inline => append_block(out, name, len_until_nul(name)),
+            _ => out.extend_from_slice(self.read(record, machine)),
+        }
     }
 }
 
@@ -238,10 +249,10 @@ impl Plugin {
     }
 
     /// The tasks whose names its text tells, so that records behind it can show them.
-    pub(super) fn tasks(&self) -> [Option<Task>; 2] {
+    pub(super) fn tasks(&self) -> [Option<&Task>; 2] {
         match self {
-            Self::SchedSwitch { prev, next, .. } => [Some(*prev), Some(*next)],
-            Self::SchedWakeup { task, .. } => [Some(*task), None],
+            Self::SchedSwitch { prev, next, .. } => [Some(prev), Some(next)],
+            Self::SchedWakeup { task, .. } => [Some(task), None],
             _ => [None, None],
         }
     }
@@ -385,7 +396,7 @@ impl Plugin {
 }
 
 fn task(out: &mut Vec<u8>, task: Task, record: &[u8], machine: Machine) {
-    out.extend_from_slice(task.comm.read(record, machine));
+    task.comm.print(record, machine, out);
     out.push(b':');
     signed(out, task.pid.read(record, machine) as i64);
 }

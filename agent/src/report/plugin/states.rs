@@ -56,8 +56,12 @@ impl TaskStates {
     /// Prints the letters of a state. One without any bit is a running task.
     pub(super) fn write(&self, out: &mut Vec<u8>, state: u64) {
         let start = out.len();
-        for (bit, letter) in self.letters.iter().enumerate() {
-            if *letter != 0 && state >> bit & 1 != 0 {
+        // There are letters for the lower half only.
+        let mut left = state as u32;
+        while left != 0 {
+            let bit = left.trailing_zeros() as usize;
+            left &= left - 1;
+            if let Some(letter) = self.letters.get(bit).filter(|letter| **letter != 0) {
                 if out.len() > start {
                     out.push(b'|');
                 }
