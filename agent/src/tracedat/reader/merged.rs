@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use super::error::ReadError;
 use super::records::{CpuRecords, Found, Origin, Record};
@@ -21,6 +22,7 @@ pub struct Records<'r> {
     streams: Vec<CpuRecords<'r>>,
     /// The next record of each stream in the direction of reading.
     heads: Vec<Option<Found>>,
+    /// The times of the heads, but for the pending one's when reading forwards.
     forwards: BinaryHeap<Reverse<(u64, usize)>>,
     backwards: BinaryHeap<(u64, usize)>,
     direction: Direction,
@@ -90,21 +92,33 @@ impl<'r> Records<'r> {
         }
         self.moved.clear();
         self.moved.extend(self.pending);
+        let mut next = None;
         if let Some(stream) = self.pending.take() {
-            // It is at the top still, so that its new time is all that changes.
             let head = &mut self.heads[stream];
             if let Err(error) = self.streams[stream].advance_to(head) {
-                self.forwards.pop();
                 self.unread.push(stream);
                 return Err(error);
             }
-            if let Some(mut top) = self.forwards.peek_mut() {
-                match head {
-                    Some(found) => *top = Reverse((found.timestamp, stream)),
-                    None => drop(std::collections::binary_heap::PeekMut::pop(top)),
-                }
-            }
+            next = head.as_ref().map(|head| (head.timestamp, stream));
         }
+        if !self.unread.is_empty() {
+            self.forwards.extend(next.take().map(Reverse));
+            self.read_unread()?;
+        }
+        // Of a CPU there are mostly several records before one of another.
+        let next = match (next, self.forwards.peek_mut()) {
+            (Some(next), Some(mut top)) if top.0 < next => Some(std::mem::replace(&mut top.0, next)),
+            (None, Some(top)) => Some(PeekMut::pop(top).0),
+            (next, _) => next,
+        };
+        let Some((_, stream)) = next else { return Ok(None) };
+        self.pending = Some(stream);
+        Ok(self.heads[stream].as_ref().map(|found| self.streams[stream].view(found)))
+    }
+
+    /// Looks at the streams that have yet to be looked at.
+    #[cold]
+    fn read_unread(&mut self) -> Result<(), ReadError> {
         while let Some(stream) = self.unread.pop() {
             self.moved.push(stream);
             match self.streams[stream].advance() {
@@ -118,9 +132,7 @@ impl<'r> Records<'r> {
                 }
             }
         }
-        let Some(&Reverse((_, stream))) = self.forwards.peek() else { return Ok(None) };
-        self.pending = Some(stream);
-        Ok(self.heads[stream].as_ref().map(|found| self.streams[stream].view(found)))
+        Ok(())
     }
 
     /// Gaps that are known since [`next_record`](Self::next_record) was called last: they are before the
