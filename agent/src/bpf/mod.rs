@@ -13,6 +13,7 @@
 //! | `preemption` | how these deal with preemption |
 //! | `parts` | programs put together, with functions that are verified by themselves |
 //! | `simplify` | programs without what the constants of a recording make superfluous |
+//! | `peek` | a look at the kernel's memory, by a program that is run once |
 //! | `load` | the object: its maps created, its programs given to the verifier |
 //!
 //! Nothing here knows of events, of what a user asks for, or where a program goes: `compile` and `attach` do.
@@ -20,6 +21,7 @@
 pub(crate) mod insn;
 pub(crate) mod load;
 pub(crate) mod parts;
+pub(crate) mod peek;
 pub(crate) mod preemption;
 pub(crate) mod program;
 pub(crate) mod relocation;

@@ -18,6 +18,7 @@ pub(crate) use self::perf::{
 
 // include/uapi/linux/bpf.h, enum bpf_cmd and enum bpf_attach_type.
 const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
@@ -61,9 +62,9 @@ struct MapCreate {
     name: [u8; NAME_LEN],
 }
 
-/// `union bpf_attr` as `BPF_MAP_UPDATE_ELEM` reads it.
+/// `union bpf_attr` as `BPF_MAP_LOOKUP_ELEM` and `BPF_MAP_UPDATE_ELEM` read it.
 #[repr(C)]
-struct MapUpdate {
+struct MapElement {
     map_fd: u32,
     _pad: u32,
     key: u64,
@@ -228,7 +229,7 @@ pub(crate) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> 
 /// (`bpf_disable_instrumentation`, include/linux/bpf.h). `value` has the size of an element, which the caller
 /// has made sure of.
 pub(crate) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let mut attr = MapUpdate {
+    let mut attr = MapElement {
         map_fd: map.as_raw_fd() as u32,
         _pad: 0,
         key: (&raw const key) as u64,
@@ -236,6 +237,19 @@ pub(crate) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Re
         flags: 0,
     };
     bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
+}
+
+/// Copies element `key` of an array map to `value`, which has the size of an element: the caller has made
+/// sure of it.
+pub(crate) fn element(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io::Result<()> {
+    let mut attr = MapElement {
+        map_fd: map.as_raw_fd() as u32,
+        _pad: 0,
+        key: (&raw const key) as u64,
+        value: value.as_mut_ptr() as u64,
+        flags: 0,
+    };
+    bpf(BPF_MAP_LOOKUP_ELEM, &mut attr).map(drop)
 }
 
 /// Keeps user space from changing a map.

@@ -144,6 +144,18 @@ impl Kallsyms {
         in_module
     }
 
+    /// The address of the kernel's only symbol of this name, and the bytes from there to the next one; `None`
+    /// if there is no such symbol, or nothing behind it.
+    pub fn extent_of(&self, name: &str) -> Option<(u64, u64)> {
+        let mut named = self.symbols().filter(|symbol| symbol.name == name.as_bytes());
+        let symbol = named.next().filter(|symbol| symbol.module.is_none() && symbol.address != 0)?;
+        if named.next().is_some() {
+            return None;
+        }
+        let behind = self.symbols().map(|other| other.address).filter(|address| *address > symbol.address);
+        Some((symbol.address, behind.min()? - symbol.address))
+    }
+
     /// The text with an end after its highest symbol. libtraceevent takes the last symbol for nothing but the
     /// exact address of it (`tep_find_function`), so without an end the code after it would have no name.
     pub fn with_sentinel(self) -> Vec<u8> {
@@ -201,6 +213,18 @@ mod tests {
         assert_eq!(symbols.address_of("nowhere"), None);
         let module = symbols.symbols().nth(3).unwrap();
         assert_eq!((module.kind, module.module), (b't', Some(&b"some_mod"[..])));
+    }
+
+    #[test]
+    fn a_symbol_extends_to_the_next() {
+        let symbols = Kallsyms::from_text(TEXT.to_vec()).unwrap();
+        assert_eq!(symbols.extent_of("_stext"), Some((0xffff_ffff_8100_0000, 0x40)));
+        // Of two things, of a module, without an address, without an end, and nothing.
+        for name in ["helper", "only_there", "fixed_percpu_data", "nowhere"] {
+            assert_eq!(symbols.extent_of(name), None, "{name}");
+        }
+        let last = Kallsyms::from_text(b"ffffffff81000000 T a\nffffffff81000000 T b\n".to_vec()).unwrap();
+        assert_eq!(last.extent_of("a"), None);
     }
 
     #[test]

@@ -22,7 +22,9 @@
 //! than that of fields goes on with the line before it, be it one of fields or of an event's names.
 //! `container(TYPE, MEMBER, POINTER)` is the structure of which the pointer's target is a member, and
 //! `string(POINTER, "TEXT")` a string with another text for a null pointer than the kernel's `(null)`; so is
-//! `text(POINTER, "TEXT")` in an array.
+//! `text(POINTER, "TEXT")` in an array. `pfn(POINTER)` is the number of the frame of a `struct page`, or of
+//! the folio that begins with it, as `page_to_pfn` and `folio_pfn` give it, and `blk_error(NUMBER)` what
+//! `blk_status_to_errno` gives for a `blk_status_t` (`memory`).
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes
 //! come from users (`compile::typed`).

@@ -14,10 +14,12 @@
 //! | `syscalls` | system calls, which have programs of their own |
 //! | `strings` | the strings that these are given |
 //! | `together` | programs of many events |
+//! | `memory` | what descriptions need of the kernel's memory |
 //! | `modules` | the types of modules, whose events are like any others |
 
 pub(crate) mod compile;
 pub(crate) mod language;
+mod memory;
 mod modules;
 pub(crate) mod strings;
 mod syscalls;
@@ -26,6 +28,7 @@ pub(crate) mod together;
 use std::{collections::HashMap, fmt, rc::Rc, str::FromStr, sync::Arc};
 
 pub use compile::Mismatch;
+pub use memory::{MemoryError, PagesError, SymbolError};
 pub(crate) use modules::Module;
 pub use modules::ModuleError;
 pub use strings::StringLimit;
@@ -58,7 +61,7 @@ use crate::{
 const SINCE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The descriptions, by system.
-static DESCRIPTIONS: [(&str, &str); 80] = [
+static DESCRIPTIONS: [(&str, &str); 81] = [
     ("alarmtimer", include_str!("events/alarmtimer.txt")),
     ("block", include_str!("events/block.txt")),
     ("btrfs", include_str!("events/btrfs.txt")),
@@ -109,6 +112,7 @@ static DESCRIPTIONS: [(&str, &str); 80] = [
     ("oom", include_str!("events/oom.txt")),
     ("page_isolation", include_str!("events/page_isolation.txt")),
     ("page_pool", include_str!("events/page_pool.txt")),
+    ("pagemap", include_str!("events/pagemap.txt")),
     ("percpu", include_str!("events/percpu.txt")),
     ("power", include_str!("events/power.txt")),
     ("qdisc", include_str!("events/qdisc.txt")),
@@ -454,6 +458,8 @@ impl<'a> FastLane<'a> {
                     let (id, tracepoint) = (format.id, tracepoint.id);
                     return Ok(FastEvent(Kind::Own { id, tracepoint, module, direct, copied, together }));
                 }
+                // It fits, up to what cannot be had; another could take these arguments for something else.
+                Err(error @ Mismatch::Memory(_)) => return Err(error),
                 Err(error) => mismatch = error,
             }
         }

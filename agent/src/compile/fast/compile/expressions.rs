@@ -8,7 +8,10 @@ use crate::{
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R6, Reg},
         program::FRAME,
     },
-    compile::fast::language::{Expr, Op},
+    compile::fast::{
+        language::{Expr, Op},
+        memory::{BlockErrors, PageArray},
+    },
     kernel::btf::{BitField, BtfError, Shape, TypeId},
 };
 
@@ -196,6 +199,20 @@ impl Compiler<'_> {
                 self.code.address(to, to, -(offset as i32));
                 self.pointer(target, depth)?
             }
+            Expr::Call("pfn", args) => {
+                let [page] = args.as_slice() else {
+                    return Err(Mismatch::Expression("pfn takes a page"));
+                };
+                self.value(page, depth)?;
+                self.page_frame(to)?
+            }
+            Expr::Call("blk_error", args) => {
+                let [status] = args.as_slice() else {
+                    return Err(Mismatch::Expression("blk_error takes a status"));
+                };
+                self.number(status, depth)?;
+                self.block_error(to)?
+            }
             Expr::Call("socket_cookie", args) if depth == 1 => {
                 let [Expr::Name(name)] = args.as_slice() else {
                     return Err(Mismatch::Expression("socket_cookie takes an argument of the tracepoint"));
@@ -222,6 +239,46 @@ impl Compiler<'_> {
             Expr::Call(..) => return Err(Mismatch::Expression("it calls an unknown function")),
         };
         Ok((to, ty))
+    }
+
+    /// Makes the pointer to a `struct page` in a register the number of its frame, as `page_to_pfn` does.
+    fn page_frame(&mut self, to: Reg) -> Result<Type, Mismatch> {
+        let PageArray { base, each } = self.types.memory.pages(self.btf)?;
+        // The verifier lets programs negate a pointer, which makes it a number, but subtract nothing as large
+        // as an address from it.
+        self.code.alu_imm(Alu::Neg, to, 0);
+        self.code.load_imm(R0, base.cast_signed());
+        self.code.alu(Alu::Add, to, R0);
+        self.code.alu_imm(Alu::Neg, to, 0);
+        if each.is_power_of_two() {
+            self.code.alu_imm(Alu::Arsh, to, each.trailing_zeros() as i32);
+        } else {
+            self.code.alu_imm(Alu::Div, to, each as i32);
+        }
+        Ok(Type::Number { size: 8, signed: false })
+    }
+
+    /// Makes the status of a request in a register its error, as `blk_status_to_errno` does. Nearly all are
+    /// 0, which takes a single jump.
+    fn block_error(&mut self, to: Reg) -> Result<Type, Mismatch> {
+        const EACH: i32 = 4;
+        let words = self.types.memory.block_errors()?.words();
+        let (found, end) = (self.code.label(), self.code.label());
+        self.code.jump_imm(Jump::Equal, to, 0, end);
+        self.code.load_imm(R0, BlockErrors::other_word().cast_signed());
+        for (index, word) in words.iter().enumerate().rev() {
+            self.code.jump_imm(Jump::GreaterEqual, to, EACH * (index as i32 + 1), found);
+            self.code.load_imm(R0, word.cast_signed());
+        }
+        self.code.bind(found);
+        self.code.alu_imm(Alu::And, to, EACH - 1);
+        self.code.alu_imm(Alu::Lsh, to, 4);
+        self.code.alu(Alu::Rsh, R0, to);
+        self.code.alu_imm(Alu::And, R0, 0xffff);
+        self.code.alu(Alu::Mov, to, R0);
+        self.code.alu_imm(Alu::Neg, to, 0);
+        self.code.bind(end);
+        Ok(LONG)
     }
 
     /// Makes the number in the register of this depth a pointer to this type.

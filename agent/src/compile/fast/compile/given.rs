@@ -1,14 +1,22 @@
 //! What a program is compiled with beside its description: the rules of its kind, how the kernel's memory is
 //! read, filters and contexts, and the kernel's types by name.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use agent_ebpf::SIDE_RECORD_MAX;
 
 use super::FAST_MAX;
 use crate::{
     bpf::preemption::Preemption,
-    compile::{aggregate::Counter, context::ContextLayout, fast::modules::ModuleError, filter},
+    compile::{
+        aggregate::Counter,
+        context::ContextLayout,
+        fast::{
+            memory::{KernelMemory, MemoryError},
+            modules::ModuleError,
+        },
+        filter,
+    },
     event::Format,
     kernel::{
         btf::{Btf, BtfError, Shape, TypeId},
@@ -83,6 +91,9 @@ pub enum Mismatch {
     /// The description has a field that the record lacks.
     #[error("it has no field {0} on this kernel")]
     NoField(String),
+    /// The kernel's memory does not have what the description needs, or cannot be read.
+    #[error(transparent)]
+    Memory(#[from] Arc<MemoryError>),
     /// A field is of another size or kind than its value.
     #[error("its field {0} does not have the described type on this kernel")]
     FieldType(String),
@@ -198,11 +209,13 @@ pub(crate) struct Extras<'a> {
 pub(crate) struct TypeNames {
     pub(in super::super) btf: Btf,
     known: RefCell<HashMap<String, Option<TypeId>>>,
+    /// What else a description may need of this kernel.
+    pub(super) memory: KernelMemory,
 }
 
 impl TypeNames {
     pub(crate) fn new(btf: &Btf) -> Self {
-        Self { btf: btf.clone(), known: RefCell::default() }
+        Self { btf: btf.clone(), known: RefCell::default(), memory: KernelMemory::default() }
     }
 
     /// The number of a type, if there is one of that name.

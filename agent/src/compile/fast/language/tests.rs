@@ -106,6 +106,19 @@ fn macros_are_put_in() {
 }
 
 #[test]
+fn a_macro_may_be_about_the_page_of_a_call() {
+    let text = "def frame(p) = p ? pfn(p) : -1\n\
+        e(page, status)\n    pfn = frame(page)\n    error = blk_error(status)\n";
+    let call = |function, of| Expr::Call(function, vec![Expr::Name(of)]);
+    let frame = Expr::Choice(
+        Expr::Name("page").into(),
+        call("pfn", "page").into(),
+        Expr::Negate(Expr::Number(1).into()).into(),
+    );
+    assert_eq!(parse(text).unwrap()[0].fields, [("pfn", frame), ("error", call("blk_error", "status"))]);
+}
+
+#[test]
 fn errors_say_where() {
     for (text, line) in
         [("  x = 1", 1), ("e(a)\n  x = (a", 2), ("e(a)\n  x = a a", 2), ("e", 1), ("e()\n x = $", 2)]
