@@ -25,6 +25,7 @@ use std::{
 
 pub use self::calls::EXECUTED;
 use self::calls::{calls_under_ticks, calls_with_strings, calls_with_untouched_strings, syscalls};
+pub use self::io::bad_disk;
 use self::io::{block, direct_io, irq, loopback};
 use crate::agent::beside_test;
 

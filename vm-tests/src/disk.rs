@@ -26,6 +26,11 @@ const DRIVER: &str = "nvme";
 /// kernels have it in their library.
 const CHECKSUM: &str = "crc32c_generic";
 
+/// The whole drive.
+pub const DRIVE: &str = "/dev/nvme0n1";
+/// A sector of it, before the partition, whose reads fail.
+pub const BAD_SECTOR: u64 = 1024;
+
 /// Its size. The file takes what the guest writes.
 const BYTES: u64 = 1 << 30;
 /// Where its partition begins; it goes on to the end.

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::cpio::Archive;
+use crate::disk::{BAD_SECTOR, DRIVE};
 use crate::kernel::output;
 use crate::{Cmd, Error, Kernel, Vm, target_dir, workspace};
 
@@ -178,8 +179,8 @@ fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
             }
         }
         let line = format!(
-            "ifconfig lo up && mkdir -p {SCRATCH} && TMPDIR={SCRATCH} TRACER_AGENT_BIN=/bin/tracer-agent {test} \
-             --test-threads=1 --nocapture --exact {}",
+            "ifconfig lo up && mkdir -p {SCRATCH} && TMPDIR={SCRATCH} TRACER_AGENT_BIN=/bin/tracer-agent \
+             BAD_DISK={DRIVE}:{BAD_SECTOR} {test} --test-threads=1 --nocapture --exact {}",
             tests.join(" ")
         );
         commands.push(Cmd::sh(&line).timeout(Duration::from_mins(15)));

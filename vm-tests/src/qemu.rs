@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::disk::BAD_SECTOR;
 
 const PROGRAM: &str = "qemu-system-x86_64";
 
@@ -73,7 +74,13 @@ impl Machine<'_> {
             .args(["-append", &format!("{APPEND} {}", self.append)]);
         if let Some(disk) = self.disk {
             // Nobody wants it after the run, so nothing has to reach the host's disk.
-            let file = format!("file={},if=none,id=disk,format=raw,cache=unsafe", disk.display());
+            let file = format!(
+                "file.driver=blkdebug,file.image.driver=file,file.image.filename={},\
+                 file.inject-error.0.event=none,file.inject-error.0.iotype=read,\
+                 file.inject-error.0.sector={BAD_SECTOR},file.inject-error.0.errno=5,\
+                 if=none,id=disk,format=raw,cache=unsafe",
+                disk.display()
+            );
             command.args(["-drive", &file, "-device", "nvme,drive=disk,serial=disk"]);
         }
         if self.counts_instructions {

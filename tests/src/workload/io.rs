@@ -40,6 +40,30 @@ pub(super) fn block(scratch: &Path) {
     assert_eq!(unsafe { libc::truncate(name.as_ptr(), 12345) }, 0);
     fs::remove_file(&path).unwrap();
     fs::remove_dir_all(&dir).unwrap();
+    if let Some((disk, sector)) = bad_disk() {
+        read_bad_sector(&disk, sector);
+    }
+}
+
+/// The disk that has a sector whose reads fail, and that sector: `BAD_DISK` says so in guests that have one.
+pub fn bad_disk() -> Option<(PathBuf, u64)> {
+    let text = std::env::var("BAD_DISK").ok()?;
+    let (disk, sector) = text.split_once(':')?;
+    let disk = PathBuf::from(disk);
+    disk.exists().then_some((disk, sector.parse().ok()?))
+}
+
+/// Reads that end with an error, past the page cache: in the midst of others, which do not.
+fn read_bad_sector(disk: &Path, sector: u64) {
+    const SECTOR: u64 = 512;
+    let file = File::options().read(true).custom_flags(libc::O_DIRECT).open(disk).unwrap();
+    let mut space = vec![0; 2 * PAGE];
+    let page = aligned(&mut space);
+    let at = sector * SECTOR;
+    for round in 0..60 {
+        assert!(file.read_exact_at(page, at).is_err(), "{} has no bad sector {sector}", disk.display());
+        file.read_exact_at(page, at + (round + 1) * PAGE as u64).unwrap();
+    }
 }
 
 pub(super) fn loopback(messages: usize) {
