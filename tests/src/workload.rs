@@ -18,7 +18,10 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -153,8 +156,7 @@ fn sched() {
     }
     everywhere();
     for nice in [5, 10] {
-        // SAFETY: no memory is passed.
-        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }, 0);
+        be_nice(nice);
     }
     for turn in 0..10 {
         rename(&format!("renamed {turn}"));
@@ -259,13 +261,15 @@ fn timer() {
         libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
     }
     // Timers of the wheel, which only coarse time-outs use, with busy CPUs for them to interrupt.
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        keep_cpus_busy(scope);
+        keep_cpus_busy(scope, &is_over);
         let (mut here, _there) = UnixStream::pair().unwrap();
         here.set_read_timeout(Some(Duration::from_millis(4))).unwrap();
         for _ in 0..30 {
             assert!(here.read(&mut [0]).is_err());
         }
+        is_over.store(true, Ordering::Relaxed);
     });
     // The same timer started and taken back before it runs out.
     loopback(50);
@@ -404,15 +408,29 @@ fn touch(length: usize) {
     }
 }
 
-/// Gives every CPU something to do for a quarter of a second.
-fn keep_cpus_busy<'scope>(scope: &'scope thread::Scope<'scope, '_>) {
+/// Gives every CPU something to do for a quarter of a second, and until that is over which is to interrupt
+/// it; at most some seconds, should it fail.
+fn keep_cpus_busy<'scope>(scope: &'scope thread::Scope<'scope, '_>, is_over: &'scope AtomicBool) {
     for turn in 0..cpus() {
         scope.spawn(move || {
             note(format!("task {}", tid()));
             on_cpu(turn);
             spin(Duration::from_millis(250));
+            for _ in 0..5_000 {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                spin(Duration::from_millis(1));
+            }
         });
     }
+}
+
+/// Sets how the calling thread, and those that it starts from now on, give way to others: from -20, which is
+/// not at all, to 19.
+fn be_nice(nice: i32) {
+    // SAFETY: no memory is passed.
+    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }, 0);
 }
 
 /// Keeps a CPU busy: for so much time of this thread's own, which is more on a clock when others want the
