@@ -386,19 +386,19 @@ impl<'a> Loader<'a> {
             })
             .collect();
         // Strings of entries are copied at the exit, of which nothing else may be recorded.
-        let completed = calls.get(&true).copied().filter(|_| self.late_strings);
-        let completing = completed.map(|_| {
-            *calls.entry(false).or_insert_with(|| {
+        let completed = calls.get(&true).copied().filter(|_| self.late_strings).map(|entry| {
+            let exit = *calls.entry(false).or_insert_with(|| {
                 jobs.push(self.calls(false));
                 jobs.len() - 1
-            })
+            });
+            (entry, exit)
         });
         let mut links = FastLinks::default();
         let mut loaded: Vec<Option<Result<OwnedFd, FastError>>> =
             side_by_side(&jobs, |job| self.load(job)).into_iter().map(Some).collect();
-        let is_for = |of: usize, job: usize| of == job || completing == Some(job) && completed == Some(of);
         let attach = |job: usize, program: OwnedFd| {
-            let slots = job_of.iter().zip(events).filter(|&(&of, _)| is_for(of, job));
+            let needs_it = |of: usize| of == job || completed == Some((of, job));
+            let slots = job_of.iter().zip(events).filter(|&(&of, _)| needs_it(of));
             let hook = Hook::Own;
             Ok(Attached {
                 name: jobs[job].name().to_owned(),
@@ -423,12 +423,11 @@ impl<'a> Loader<'a> {
             result
         };
         // An entry has its strings only if the exit's program is there, which is attached first.
-        let with_completing = |job: usize| completing.filter(|_| completed == Some(job));
-        let mut attach_for = |&job: &usize| match with_completing(job) {
-            Some(exit) => attach_once(exit).and_then(|()| attach_once(job)),
-            None => attach_once(job),
+        let attach_for = |&job: &usize| match completed {
+            Some((entry, exit)) if entry == job => attach_once(exit).and_then(|()| attach_once(job)),
+            _ => attach_once(job),
         };
-        let results = job_of.iter().map(&mut attach_for).collect();
+        let results = job_of.iter().map(attach_for).collect();
         (links, results)
     }
 

@@ -6,7 +6,6 @@ use crate::{
     bpf::{
         insn::{Assembler, R0},
         load::{Refused, said, verify},
-        program::LICENSE,
         sys,
     },
     compile::typed::{DIRECT_CALLS, TypedError},
@@ -31,15 +30,9 @@ pub fn check_support(btf: &Btf) -> Result<(), String> {
     let Some((code, _)) = code.finish() else { return Err("the program cannot be put together".to_owned()) };
     let instructions: Vec<bpf_insn> = code.into_iter().map(bpf_insn::from).collect();
     let program = sys::Program {
-        kind: sys::ProgramKind::Tracing,
-        name: "fentry",
-        license: LICENSE,
-        instructions: &instructions,
-        functions: &[],
         expected_attach: sys::BPF_TRACE_FENTRY,
         attach_btf_id: function.0,
-        attach_btf: None,
-        sleepable: false,
+        ..sys::Program::new(sys::ProgramKind::Tracing, "fentry", &instructions)
     };
     verify(&program).map(drop).map_err(|Refused { source, log }| match source.raw_os_error() {
         Some(libc::EPERM) => {

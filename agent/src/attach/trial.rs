@@ -19,9 +19,8 @@ use crate::{
     ring::SharedArray,
 };
 
-/// include/uapi/linux/bpf.h, enum bpf_func_id, enum bpf_map_type and flags of maps.
+/// include/uapi/linux/bpf.h, enum bpf_func_id and flags of maps.
 const MAP_LOOKUP_ELEM: i32 = 1;
-const MAP_TYPE_ARRAY: u32 = 2;
 const MMAPABLE: u32 = 1 << 10;
 
 /// A filter in the kernel.
@@ -37,15 +36,7 @@ impl Trial {
     /// # Errors
     /// What the kernel says.
     pub fn load(filter: &Program) -> io::Result<Self> {
-        let map = sys::create_map(&sys::MapDefinition {
-            kind: MAP_TYPE_ARRAY,
-            key_size: 4,
-            value_size: PAGE_SIZE as u32,
-            max_entries: 1,
-            flags: MMAPABLE,
-            name: c"trial",
-            inner: None,
-        })?;
+        let map = sys::create_map(&sys::MapDefinition::page(c"trial", MMAPABLE))?;
         let mut code = Assembler::default();
         let end = code.label();
         code.store_imm(4, FP, -4, 0);
@@ -61,18 +52,8 @@ impl Trial {
         code[call].imm = (code.len() - call - 1) as i32;
         code.extend_from_slice(&filter.code);
         let instructions: Vec<bpf_insn> = code.into_iter().map(bpf_insn::from).collect();
-        let program = verify(&sys::Program {
-            kind: sys::ProgramKind::RawTracepoint,
-            name: "trial",
-            license: c"Dual MIT/GPL",
-            instructions: &instructions,
-            functions: &[],
-            expected_attach: 0,
-            attach_btf_id: 0,
-            attach_btf: None,
-            sleepable: false,
-        })
-        .map_err(|Refused { source, log }| io::Error::other(format!("{source}{}", said(&log))))?;
+        let program = verify(&sys::Program::new(sys::ProgramKind::RawTracepoint, "trial", &instructions))
+            .map_err(|Refused { source, log }| io::Error::other(format!("{source}{}", said(&log))))?;
         Ok(Self { program, record: SharedArray::map(map.as_fd(), 1)? })
     }
 

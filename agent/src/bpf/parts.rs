@@ -18,7 +18,6 @@ use aya_obj::generated::bpf_insn;
 
 use super::{
     insn::{Replacement, called, calls_placeholder, placeholder, replace_call},
-    program::LICENSE,
     simplify::{Constants, simplify},
     sys::{FunctionInfo, Program, ProgramKind},
 };
@@ -54,17 +53,7 @@ pub(crate) struct Code {
 impl Code {
     /// What the kernel is given of it, for a hook that no type tells.
     pub(crate) fn program<'c>(&'c self, kind: ProgramKind, name: &'c str) -> Program<'c> {
-        Program {
-            kind,
-            name,
-            license: LICENSE,
-            instructions: &self.instructions,
-            functions: &self.functions,
-            expected_attach: 0,
-            attach_btf_id: 0,
-            attach_btf: None,
-            sleepable: false,
-        }
+        Program { functions: &self.functions, ..Program::new(kind, name, &self.instructions) }
     }
 
     /// A program that calls its functions with preemption disabled by itself, which kernels refuse for those

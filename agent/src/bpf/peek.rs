@@ -18,11 +18,10 @@ use super::{
     sys,
 };
 
-// include/uapi/linux/bpf.h: enum bpf_func_id, enum bpf_map_type, flags of maps.
+// include/uapi/linux/bpf.h: enum bpf_func_id.
 const HELPER_MAP_LOOKUP_ELEM: i32 = 1;
 const HELPER_GET_CURRENT_TASK: i32 = 35;
 const HELPER_PROBE_READ_KERNEL: i32 = 113;
-const MAP_TYPE_ARRAY: u32 = 2;
 
 /// Bytes that a look can copy.
 pub(crate) const BYTES_MAX: usize = PAGE_SIZE;
@@ -45,28 +44,11 @@ pub(crate) fn peek(start: Start, pointers: &[u32], len: usize) -> io::Result<Vec
     if len > BYTES_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let map = sys::create_map(&sys::MapDefinition {
-        kind: MAP_TYPE_ARRAY,
-        key_size: 4,
-        value_size: PAGE_SIZE as u32,
-        max_entries: 1,
-        flags: 0,
-        name: c"peek",
-        inner: None,
-    })?;
+    let map = sys::create_map(&sys::MapDefinition::page(c"peek", 0))?;
     let code = program(start, pointers, len, map.as_raw_fd())?;
-    let program = verify(&sys::Program {
-        kind: sys::ProgramKind::RawTracepoint,
-        name: "peek",
-        license: c"Dual MIT/GPL",
-        instructions: &code,
-        functions: &[],
-        expected_attach: 0,
-        attach_btf_id: 0,
-        attach_btf: None,
-        sleepable: false,
-    })
-    .map_err(|Refused { source, log }| io::Error::new(source.kind(), format!("{source}{}", said(&log))))?;
+    let program = verify(&sys::Program::new(sys::ProgramKind::RawTracepoint, "peek", &code)).map_err(
+        |Refused { source, log }| io::Error::new(source.kind(), format!("{source}{}", said(&log))),
+    )?;
     match sys::run_with(program.as_fd(), 0)? {
         0 => {}
         error => return Err(io::Error::from_raw_os_error(error.saturating_neg())),

@@ -10,11 +10,14 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
+use agent_ebpf::PAGE_SIZE;
 use aya_obj::generated::bpf_insn;
 
 pub(crate) use self::perf::{
     ProbeEvent, ProbeLocation, open_counter, open_mapping_events, open_probe, open_tracepoint,
 };
+
+use super::program::LICENSE;
 
 // include/uapi/linux/bpf.h, enum bpf_cmd and enum bpf_attach_type.
 const BPF_MAP_CREATE: libc::c_int = 0;
@@ -40,6 +43,7 @@ pub(crate) const BPF_TRACE_KPROBE_SESSION: u32 = 56;
 /// `BPF_F_KPROBE_MULTI_RETURN` and `BPF_F_UPROBE_MULTI_RETURN`.
 const MULTI_RETURN: u32 = 1;
 // include/uapi/linux/bpf.h, enum bpf_map_type.
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
 pub(crate) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 pub(crate) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 /// The attach type of `tp_btf` programs.
@@ -70,6 +74,18 @@ struct MapElement {
     key: u64,
     value: u64,
     flags: u64,
+}
+
+impl MapElement {
+    fn new(map: BorrowedFd<'_>, key: &u32, value: *const u8) -> Self {
+        Self {
+            map_fd: map.as_raw_fd() as u32,
+            _pad: 0,
+            key: std::ptr::from_ref(key) as u64,
+            value: value as u64,
+            flags: 0,
+        }
+    }
 }
 
 /// `union bpf_attr` as `BPF_MAP_FREEZE` reads it.
@@ -215,6 +231,14 @@ pub(crate) struct MapDefinition<'a> {
     pub inner: Option<BorrowedFd<'a>>,
 }
 
+impl<'a> MapDefinition<'a> {
+    /// An array with a page as its only element.
+    pub(crate) fn page(name: &'a CStr, flags: u32) -> Self {
+        let value_size = PAGE_SIZE as u32;
+        Self { kind: BPF_MAP_TYPE_ARRAY, key_size: 4, value_size, max_entries: 1, flags, name, inner: None }
+    }
+}
+
 /// Creates a map.
 pub(crate) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> {
     let &MapDefinition { kind, key_size, value_size, max_entries, flags, name, inner } = definition;
@@ -229,26 +253,14 @@ pub(crate) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> 
 /// (`bpf_disable_instrumentation`, include/linux/bpf.h). `value` has the size of an element, which the caller
 /// has made sure of.
 pub(crate) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let mut attr = MapElement {
-        map_fd: map.as_raw_fd() as u32,
-        _pad: 0,
-        key: (&raw const key) as u64,
-        value: value.as_ptr() as u64,
-        flags: 0,
-    };
+    let mut attr = MapElement::new(map, &key, value.as_ptr());
     bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
 }
 
 /// Copies element `key` of an array map to `value`, which has the size of an element: the caller has made
 /// sure of it.
 pub(crate) fn element(map: BorrowedFd<'_>, key: u32, value: &mut [u8]) -> io::Result<()> {
-    let mut attr = MapElement {
-        map_fd: map.as_raw_fd() as u32,
-        _pad: 0,
-        key: (&raw const key) as u64,
-        value: value.as_mut_ptr() as u64,
-        flags: 0,
-    };
+    let mut attr = MapElement::new(map, &key, value.as_mut_ptr());
     bpf(BPF_MAP_LOOKUP_ELEM, &mut attr).map(drop)
 }
 
@@ -348,6 +360,23 @@ pub(crate) struct Program<'a> {
     pub attach_btf: Option<BorrowedFd<'a>>,
     /// Whether it may wait for memory to be read from disk.
     pub sleepable: bool,
+}
+
+impl<'a> Program<'a> {
+    /// One for a hook that no type tells, of which no function is verified by itself.
+    pub(crate) fn new(kind: ProgramKind, name: &'a str, instructions: &'a [bpf_insn]) -> Self {
+        Self {
+            kind,
+            name,
+            license: LICENSE,
+            instructions,
+            functions: &[],
+            expected_attach: 0,
+            attach_btf_id: 0,
+            attach_btf: None,
+            sleepable: false,
+        }
+    }
 }
 
 /// Gives a program to the verifier, which writes down what it did if it gets a `log` to write to.
