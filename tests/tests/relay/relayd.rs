@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{IpAddr, Shutdown, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -108,16 +108,26 @@ pub(super) fn only(dir: &Path) -> PathBuf {
     first
 }
 
-/// The files of a tree by their paths in it.
+/// The files of a tree by their paths in it. Those that are removed meanwhile are not among them.
 pub(super) fn tree(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    fn is_gone<T>(found: &io::Result<T>) -> bool {
+        found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
     fn add(dir: &Path, root: &Path, all: &mut BTreeMap<String, Vec<u8>>) {
-        for entry in std::fs::read_dir(dir).unwrap() {
+        let entries = std::fs::read_dir(dir);
+        if dir != root && is_gone(&entries) {
+            return;
+        }
+        for entry in entries.unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 add(&path, root, all);
-            } else {
+                continue;
+            }
+            let bytes = std::fs::read(&path);
+            if !is_gone(&bytes) {
                 let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                all.insert(name, std::fs::read(&path).unwrap());
+                all.insert(name, bytes.unwrap());
             }
         }
     }
