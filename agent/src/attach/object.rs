@@ -320,6 +320,7 @@ pub(super) fn create_object(
         ],
         inner_bytes: WAKE_BYTES,
         owned_rings: options.sets.is_some(),
+        may_inline: (kernel_stack.0, user_stack.0) == (0, 0),
         given: maps,
     };
     Object::create(OBJECT, &definitions, cast)

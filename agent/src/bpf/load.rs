@@ -175,6 +175,8 @@ pub(crate) struct Definitions<'a> {
     pub inner_bytes: u32,
     /// Whether users or processes have rings of their own.
     pub owned_rings: bool,
+    /// Whether functions may be in the place of their calls, where nobody counts the kernel's frames.
+    pub may_inline: bool,
     /// Maps that there are already, and are used instead of new ones.
     pub given: Option<&'a SharedMaps>,
 }
@@ -258,7 +260,7 @@ impl Object {
         definitions: &Definitions<'_>,
         cast: Option<TypeId>,
     ) -> Result<Self, LoadError> {
-        let &Definitions { globals, tables, sizes, value_sizes, inner_bytes, owned_rings, given } =
+        let &Definitions { globals, tables, sizes, value_sizes, inner_bytes, owned_rings, may_inline, given } =
             definitions;
         let mut code = aya_obj::Object::parse(bytes)?;
         let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
@@ -323,7 +325,7 @@ impl Object {
             .filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata)
             .filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())))
             .collect();
-        let mut parts = Parts::new(constants);
+        let mut parts = Parts::new(constants, may_inline);
         for (subprogram, name) in subprograms(owned_rings) {
             parts.add(subprogram.placeholder(), instructions(&code, name)?);
         }

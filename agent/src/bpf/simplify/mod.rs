@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `constants` | conditional constant propagation (Wegman and Zadeck, 1991) through registers and the stack |
 //! | `addresses` | sums become the offsets of the loads and stores that they are made for |
+//! | `inline` | functions in the place of their calls, after the others |
 //! | `dead` | removal of what cannot be reached, and of results and stores that nobody reads, until nothing changes |
 //!
 //! Memory but for the constants and the stack is left alone. A program with an instruction that is not known
@@ -21,12 +22,13 @@ mod addresses;
 mod constants;
 mod dead;
 mod decode;
+mod inline;
 mod stack;
 
 use aya_obj::generated::bpf_insn;
 
 use self::stack::Stack;
-use super::insn::{EXIT, GOTO, Insn, LD_IMM64};
+use super::insn::{EXIT, GOTO, Insn, LD_IMM64, calls_placeholder};
 
 /// The content of a map that never changes, by the map's descriptor.
 pub(crate) type Constants = Vec<(i32, Vec<u8>)>;
@@ -59,6 +61,30 @@ pub(crate) fn simplify(code: Vec<bpf_insn>, constants: &Constants) -> Vec<bpf_in
         Some(simple) => simple.into_iter().map(bpf_insn::from).collect(),
         None => code,
     }
+}
+
+/// Puts functions in the place of their calls in a program, each of which has a number that it is called by.
+/// Those that are called several times, or cannot be moved, stay called.
+pub(crate) fn inline(code: Vec<bpf_insn>, functions: &[(i32, &[bpf_insn])]) -> Vec<bpf_insn> {
+    let insns = |code: &[bpf_insn]| code.iter().map(|insn| Insn::from(*insn)).collect::<Vec<_>>();
+    let mut all = insns(&code);
+    let Some(depth) = inline::depth(&all) else { return code };
+    for &(number, function) in functions {
+        let is_call = |insn: &Insn| calls_placeholder((*insn).into(), number);
+        let mut calls = (0..all.len()).filter(|at| is_call(&all[*at]));
+        if let (Some(call), None) = (calls.next(), calls.next())
+            && let Some(more) = Program::new(all.clone(), &Vec::new()).inlined(call, &insns(function), depth)
+        {
+            all = more;
+        }
+    }
+    all.into_iter().map(bpf_insn::from).collect()
+}
+
+/// Whether the functions of a program that call one another have room on the stack that they share, as far as
+/// it is known what each of them uses.
+pub(crate) fn fits_stack(code: &[bpf_insn]) -> bool {
+    inline::fits_stack(&code.iter().map(|insn| Insn::from(*insn)).collect::<Vec<_>>())
 }
 
 struct Program<'a> {

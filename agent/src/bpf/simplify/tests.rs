@@ -7,7 +7,7 @@ use super::{
 };
 use crate::bpf::insn::{ALU64, Alu, CALL, PSEUDO_CALL, PSEUDO_MAP_VALUE, X};
 
-/// `main` of a program, run: R0 at its end. Memory is a map of constants, and 64 bytes of stack.
+/// `main` of a program, run: R0 at its end. Memory is a map of constants, and the stack.
 fn run(code: &[Insn], constants: &Constants, context: u64) -> u64 {
     call(code, constants, 0, [0, context, 1, 2, 3, 4])
 }
@@ -20,8 +20,8 @@ const DATA: u64 = 1 << 41;
 fn call(code: &[Insn], constants: &Constants, start: usize, arguments: [u64; 6]) -> u64 {
     let mut r = [0u64; REGISTERS];
     r[..6].copy_from_slice(&arguments);
-    r[10] = STACK + 64;
-    let (mut stack, mut at) = ([0u8; 64], start);
+    r[10] = STACK + 512;
+    let (mut stack, mut at) = ([0u8; 512], start);
     for _ in 0..10_000 {
         let insn = code[at];
         let (to, from) = (insn.dst(), insn.src());
@@ -222,6 +222,81 @@ fn simplified_programs_compute_the_same() {
         }
     }
     assert!(shorter > 4000 * 10, "{shorter}");
+}
+
+#[test]
+fn functions_in_the_place_of_their_calls_compute_the_same() {
+    const NUMBER: i32 = 0x7f00_0000;
+    let mut count = 0;
+    for seed in 1..4000 {
+        let chance = &mut Chance(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed));
+        let data = (0..48).map(|_| chance.pick(&[0, 0, 1, 0x80, 0xff])).collect();
+        let constants = vec![(77, data)];
+        let mut main = function(chance, true);
+        let mut called = function(chance, true);
+        // What it calls itself follows it.
+        let len = called.len();
+        called.extend(function(chance, false));
+        for (at, insn) in called[..len].iter_mut().enumerate().filter(|(_, insn)| insn.code == CALL) {
+            insn.imm = (len - at - 1) as i32;
+        }
+        let calls: Vec<usize> = (0..main.len()).filter(|at| main[*at].code == CALL).collect();
+        for (index, at) in calls.iter().enumerate() {
+            let first = Insn { code: CALL, regs: 0, off: 0, imm: NUMBER };
+            main[*at] = if index == 0 { first } else { Insn::mov(0, 7).unwrap() };
+        }
+        let Some(call) = calls.first() else { continue };
+        let (mut apart, len) = (main.clone(), main.len());
+        apart[*call] = Insn { code: CALL, regs: PSEUDO_CALL << 4, off: 0, imm: (len - call - 1) as i32 };
+        apart.extend(called.iter());
+        let bytes = |code: &[Insn]| code.iter().map(|insn| bpf_insn::from(*insn)).collect::<Vec<_>>();
+        let inlined = inline(bytes(&main), &[(NUMBER, &bytes(&called))]);
+        let inlined: Vec<Insn> = inlined.into_iter().map(Insn::from).collect();
+        assert!(inlined.iter().all(|insn| insn.code != CALL || insn.regs != 0), "seed {seed}");
+        count += 1;
+        for context in [0, 1, 7, u64::MAX, 1 << 31, 1 << 63, 0x8000_0001] {
+            let expected = run(&apart, &constants, context);
+            assert_eq!(run(&inlined, &constants, context), expected, "seed {seed}: {apart:?}\n{inlined:?}");
+        }
+    }
+    assert!(count > 1000, "{count}");
+}
+
+#[test]
+fn what_cannot_be_moved_stays_called() {
+    const NUMBER: i32 = 0x7f00_0000;
+    let insn = |code, regs, off, imm| Insn { code, regs, off, imm }.into();
+    let (call, exit): (bpf_insn, bpf_insn) = (insn(CALL, 0, 0, NUMBER), insn(EXIT, 0, 0, 0));
+    let same = |code: Vec<bpf_insn>, function: &[bpf_insn]| {
+        let insns = |code: &[bpf_insn]| code.iter().map(|insn| Insn::from(*insn)).collect::<Vec<_>>();
+        insns(&inline(code.clone(), &[(NUMBER, function)])) == insns(&code)
+    };
+    let value = insn(ALU64 | MOV, 0, 0, 3);
+    assert!(!same(vec![call, exit], &[value, exit]));
+    assert!(same(vec![call, call, exit], &[value, exit]), "called twice");
+    // An address of the stack that nothing is added to, and more of it than there is.
+    assert!(same(vec![call, exit], &[insn(ALU64 | MOV | X, 1 | FRAME << 4, 0, 0), value, exit]));
+    assert!(same(vec![call, exit], &[insn(0x7a, FRAME, -520, 1), value, exit]));
+    let deep = insn(0x7a, FRAME, -300, 1);
+    assert!(same(vec![deep, call, exit], &[deep, value, exit]));
+}
+
+#[test]
+fn functions_that_call_one_another_share_the_stack() {
+    let insn = |code, regs, off, imm| Insn { code, regs, off, imm };
+    let (call, exit) = (|distance| insn(CALL, PSEUDO_CALL << 4, 0, distance), insn(EXIT, 0, 0, 0));
+    let program = |first: i16, second: i16| {
+        let main = [insn(0x7a, FRAME, -first, 1), call(1), exit];
+        let called = [insn(0x7a, FRAME, -second, 1), call(1), exit];
+        [&main[..], &called, &[insn(0x7a, FRAME, -8, 1), exit]].concat()
+    };
+    let fits = |first, second| inline::fits_stack(&program(first, second));
+    // The third one has 32 bytes.
+    assert!(fits(256, 224) && fits(249, 217));
+    assert!(!fits(264, 224) && !fits(256, 232) && !fits(512, 8));
+    // A function that calls itself, and an address that nothing is added to.
+    assert!(!inline::fits_stack(&[call(-1), exit]));
+    assert!(!inline::fits_stack(&[insn(ALU64 | MOV | X, 1 | FRAME << 4, 0, 0), exit]));
 }
 
 #[test]
