@@ -1,6 +1,6 @@
 //! Counting in maps instead of recording: the halves that programs which count are made of.
 //!
-//! The agent writes a program for each event of a map (`agent/src/compile/aggregate`): it makes the fields
+//! The agent writes a program for each event of a map (`agent/compile/src/aggregate`): it makes the fields
 //! that the keys are made of, asks the event's filter and then `aggregate_admit`, makes the key, and has
 //! `aggregate_find` give the values that belong to it, which it changes. The memory is described in
 //! `agent_ebpf::aggregates`.

@@ -1,6 +1,6 @@
 //! The fast lane: the two halves that every program of it is made of.
 //!
-//! The agent writes a program for each event (`agent/src/compile/fast`): it calls `fast_begin`, which gives
+//! The agent writes a program for each event (`agent/compile/src/fast`): it calls `fast_begin`, which gives
 //! the space for the record with the common fields filled in, stores the event's fields there, and calls
 //! `fast_end`. Both are in the object as programs, but are never loaded by themselves: the agent appends
 //! their instructions to the ones that it writes. Called with constants, they are verified for each event

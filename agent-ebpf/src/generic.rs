@@ -7,7 +7,7 @@
 //! fields.
 //!
 //! It copies with a helper, which takes any length. For events that always have the same length the agent
-//! makes programs that do without (`agent/src/compile/generic.rs`).
+//! makes programs that do without (`agent/compile/src/generic.rs`).
 
 use core::ffi::c_void;
 

@@ -1,7 +1,7 @@
 //! The graph of calls: which calls of which threads are nested in which (`agent_ebpf::calls`).
 //!
 //! `graph_enter`, `graph_start` and `graph_leave` are called by the programs that the agent writes
-//! (`agent/src/compile/dynamic/graph.rs`), as `fast_begin` is.
+//! (`agent/compile/src/dynamic/graph.rs`), as `fast_begin` is.
 //!
 //! A call whose return is never seen (the kernel was out of memory for it, the program was skipped, the
 //! function does not return) must not stay in the record. Stacks grow down, so whatever is entered or left

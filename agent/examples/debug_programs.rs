@@ -3,5 +3,5 @@
 //! command beside it stays as it is.
 
 fn main() -> std::process::ExitCode {
-    tracer_agent::cli::run(std::env::args_os())
+    cli::run(std::env::args_os())
 }

@@ -1,6 +1,4 @@
-//! The `tracer-agent` command: a thin shell over the library.
-
-use tracer_agent::cli;
+//! The `tracer-agent` command: a call of the crate `cli`.
 
 /// What this process was started with, before the standard library's start changes it.
 // SAFETY: the C library calls what is in this section once, before `main`; the function needs nothing that is

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use clap_mangen::roff::{Roff, bold, italic, roman};
-use tracer_agent::service::config::{Key, Type, reference};
+use daemon::config::{Key, Type, reference};
 
 use super::PROGRAM;
 

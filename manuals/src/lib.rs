@@ -19,7 +19,8 @@ use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::{Generator as _, Shell};
-use tracer_agent::{cli::Cli, service::config::schema};
+use cli::Cli;
+use daemon::config::schema;
 
 /// The program's name.
 pub const PROGRAM: &str = "tracer-agent";

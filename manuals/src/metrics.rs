@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tracer_agent::service::metrics::{Described, metrics};
+use daemon::metrics::{Described, metrics};
 
 /// The table.
 pub(super) fn table() -> String {

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::path::Path;
 
-use tracer_agent::tracedat::layout::header_page_text;
-use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::{Buffer, Cmdlines, EventSystem, FileOption, Section, Setup, Writer};
+use ftrace_event::Cmdlines;
+use tracedat::layout::header_page_text;
+use tracedat::page::{PageBuilder, Push};
+use tracedat::{Buffer, EventSystem, FileOption, Section, Setup, Writer};
 
 /// What a page, a shell, a table, a terminal, a path or a format string could take for more than text.
 pub const TEXTS: [&[u8]; 22] = [

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tracer_agent::event::Format;
-use tracer_agent::tracedat::Endian;
-use tracer_agent::tracedat::page::{PageBuilder, Push};
+use ftrace_event::Endian;
+use ftrace_event::Format;
+use tracedat::page::{PageBuilder, Push};
 
 use crate::tracefs::{self, Event, Pages};
 

@@ -9,11 +9,9 @@ use std::{
     fmt::Write as _,
 };
 
-use tracer_agent::{
-    analysis::diff::differing_fields,
-    event::{Array, EventTable, Field, Location, Machine, NoNames},
-    kernel::features::tracepoints_are_preemptible,
-};
+use analysis::diff::differing_fields;
+use ftrace_event::{Array, EventTable, Field, Location, Machine, NoNames};
+use kernel::features::tracepoints_are_preemptible;
 
 use crate::{
     dat::{Record, le_u32},

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use capture::{Session, finish};
+use plan::Plan;
 use serde_json::Value;
-use tracer_agent::{
-    capture::{Session, finish},
-    plan::{Addition, Plan},
-    spec::{ChannelSpec, RecordingSpec, RuleSpec, What},
-};
+use spec::{ChannelSpec, RecordingSpec, RuleSpec, What};
 
 use crate::harness::{Caller, files, ledger_in_info};
 
@@ -44,7 +42,7 @@ pub fn start(spec: &RecordingSpec) -> Session {
 
 /// Adds events to the only channel, all of which the kernel accepts.
 pub fn add(session: &mut Session, rule: RuleSpec) {
-    let (addition, _) = Addition::plan(session, "", &[rule]).unwrap();
+    let (addition, _) = plan::addition(session, "", &[rule]).unwrap();
     assert!(session.add(addition).unwrap().is_empty());
 }
 

@@ -18,7 +18,7 @@ use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 
-use tracer_agent::handover::Parcels;
+use stdx::handover::Parcels;
 
 use crate::harness::program;
 

@@ -10,10 +10,8 @@ use std::{
     time::Duration,
 };
 
-use tracer_agent::{
-    event::Format,
-    tracedat::{Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, Section, Setup, Writer},
-};
+use ftrace_event::{Cmdlines, Endian, Format};
+use tracedat::{Buffer, Compression, EventSystem, FileOption, Section, Setup, Writer};
 
 /// Where the machine has tracefs.
 pub const TRACEFS: &str = "/sys/kernel/tracing";

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use elf::BinaryError;
+use elf::symbols::{Functions, LookupError, SymbolTable};
+use elf::usdt::{Markers, Operand};
 use integration_tests::binaries::{Link, code_of, compile, nm, tool};
 use integration_tests::harness::{Ended, agent, run};
 use tempfile::tempdir;
-use tracer_agent::elf::BinaryError;
-use tracer_agent::elf::symbols::{Functions, LookupError, SymbolTable};
-use tracer_agent::elf::usdt::{Markers, Operand};
 
 const LINKS: [(Link, &str); 3] = [(Link::Pie, "pie"), (Link::Fixed, "fixed"), (Link::Library, "library.so")];
 

@@ -1,7 +1,7 @@
 //! Events that come and go while a recording goes on: what the library can do.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-#[path = "../../agent/examples/live.rs"]
+#[path = "../../agent/plan/examples/live.rs"]
 #[allow(dead_code, reason = "its main is for the example")]
 mod live;
 
@@ -16,18 +16,15 @@ use std::{
     time::Duration,
 };
 
+use capture::{Session, finish};
 use integration_tests::{
     harness::{Caller, Report, agent, files, is_getppid, run, wait_for},
     session::{CALLS, add, calls, events, leave_spool, recorded, rows, spec, start, stop},
     soak,
 };
 use serde_json::Value;
-use tracer_agent::{
-    capture::{Session, finish},
-    plan::Addition,
-    spec::{RotationSpec, RuleSpec, What},
-    tracedat::Compression,
-};
+use spec::{RotationSpec, RuleSpec, What};
+use tracedat::Compression;
 
 /// How often something is added or removed.
 const CHANGES: usize = 200;
@@ -239,18 +236,18 @@ fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
     let mut caller = Caller::start();
     let mut session = start(&spec(&file, &caller, vec![calls()], 1));
     let refused = |session: &Session, rule: RuleSpec| {
-        Addition::plan(session, "", &[rule]).expect_err("it is refused").to_string()
+        plan::addition(session, "", &[rule]).expect_err("it is refused").to_string()
     };
     assert!(refused(&session, calls()).contains("is recorded already"));
     assert!(refused(&session, events("sched:no_such_event")).contains("no_such_event"));
     let tracer = RuleSpec::new(What::Function("vfs_*".to_owned()));
     assert!(refused(&session, tracer).contains("a function tracer cannot be added"));
-    let missing = Addition::plan(&session, "other", &[calls()]).expect_err("there is no such channel");
+    let missing = plan::addition(&session, "other", &[calls()]).expect_err("there is no such channel");
     assert!(missing.to_string().contains("no such channel"), "{missing}");
-    let (two, _) = Addition::plan(&session, "", &[events("sched:sched_wak*")]).unwrap();
+    let (two, _) = plan::addition(&session, "", &[events("sched:sched_wak*")]).unwrap();
     let no_room = session.add(two).unwrap_err().to_string();
     assert!(no_room.contains("has room for 2 events"), "{no_room}");
-    let (one, _) = Addition::plan(&session, "", &[events("sched:sched_waking")]).unwrap();
+    let (one, _) = plan::addition(&session, "", &[events("sched:sched_waking")]).unwrap();
     let probe = || RuleSpec::new(What::Uprobe("parent=libc.so.6:getppid".to_owned()));
     add(&mut session, probe());
     let stale = session.add(one).unwrap_err().to_string();
@@ -267,7 +264,7 @@ fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
     let mut fixed = start(&spec(&file, &caller, vec![calls()], 0));
     let refused = fixed.remove("", CALLS).unwrap_err().to_string();
     assert!(refused.contains("do not change"), "{refused}");
-    let (more, _) = Addition::plan(&fixed, "", &[events("sched:sched_waking")]).unwrap();
+    let (more, _) = plan::addition(&fixed, "", &[events("sched:sched_waking")]).unwrap();
     let refused = fixed.add(more).unwrap_err().to_string();
     assert!(refused.contains("do not change"), "{refused}");
     caller.call(1000);

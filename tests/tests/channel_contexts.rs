@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use capture::{Finisher, Session};
 use integration_tests::{
     ctf,
     daemon::Daemon,
@@ -11,12 +12,8 @@ use integration_tests::{
     session::{events, leave_spool, spec, start},
 };
 use serde_json::json;
-use tracer_agent::{
-    capture::{Finisher, Session},
-    compile::context::Context,
-    plan::Addition,
-    spec::{ChannelSpec, RecordingSpec, RuleSpec, TraceFormat},
-};
+use spec::Context;
+use spec::{ChannelSpec, RecordingSpec, RuleSpec, TraceFormat};
 
 const ENTRY: &str = "syscalls:sys_enter_getppid";
 const EXIT: &str = "syscalls:sys_exit_getppid";
@@ -85,7 +82,7 @@ fn channels(path: &Path, caller: &Caller) -> RecordingSpec {
 }
 
 fn add(session: &mut Session, channel: &str, rule: RuleSpec) {
-    let (addition, _) = Addition::plan(session, channel, &[rule]).unwrap();
+    let (addition, _) = plan::addition(session, channel, &[rule]).unwrap();
     assert!(session.add(addition).unwrap().is_empty());
 }
 

@@ -8,11 +8,11 @@ use std::{
     process::Stdio,
 };
 
+use ftrace_event::Cmdlines;
 use integration_tests::harness::{Ended, Marked, Running, agent, agent_path, program, run, wait_for};
-use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::{
-    Buffer, Cmdlines, EventSystem, FileOption, Section, Setup, Writer, layout::header_page_text,
-};
+use tracedat::layout::header_page_text;
+use tracedat::page::{PageBuilder, Push};
+use tracedat::{Buffer, EventSystem, FileOption, Section, Setup, Writer};
 
 fn tool(args: &[&str]) -> Ended {
     run(&mut agent("/".as_ref(), args))

@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
 
+use ftrace_event::{Cmdlines, Endian};
 use integration_tests::analyses::{analyse, rows, tables};
 use integration_tests::ctf::{self, Event, Value};
 use integration_tests::harness::{agent, run};
 use serde_json::Value as Json;
-use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::{
-    Buffer, Cmdlines, Compression, Endian, EventSystem, Section, Setup, Writer, layout,
-};
+use tracedat::page::{PageBuilder, Push};
+use tracedat::{Buffer, Compression, EventSystem, Section, Setup, Writer, layout};
 
 fn export(file: &Path, to: &Path) {
     run(agent("/".as_ref(), ["export", "--format", "lttng"]).arg(file).arg(to)).expect(0);

@@ -1,7 +1,7 @@
 //! The same filters select the same records here and in stock trace-cmd.
 //!
 //! What is left out here because stock trace-cmd does something that nobody can want (all of it is in the
-//! table of `tracer_agent::event::filter`):
+//! table of `ftrace_event::filter`):
 //!
 //! - `<` and `>` for values below zero, which it compares without their sign;
 //! - two fields compared with each other, `-1`, arithmetic inside comparisons: syntax errors;
@@ -18,14 +18,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ftrace_event::filter::{Dialect, Filter, Origin, ResolveOptions, Selection, Shown};
+use ftrace_event::{EventTable, FieldKind, Machine, NoNames, Symbol, Symbols, Value};
 use integration_tests::trace_cmd::{self, Line};
-use tracer_agent::{
-    event::{
-        EventTable, FieldKind, Machine, NoNames, Symbol, Symbols, Value,
-        filter::{Dialect, Filter, Origin, ResolveOptions, Selection, Shown},
-    },
-    tracedat::reader::Reader,
-};
+use tracedat::reader::Reader;
 
 /// A field that no event has is false.
 const AS_STOCK: ResolveOptions = ResolveOptions { unknown_fields: true, live: false };

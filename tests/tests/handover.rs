@@ -3,22 +3,20 @@
 
 use std::{fs::File, path::Path, time::Duration};
 
+use capture::follow::Follower;
+use capture::{
+    Finished, HandOver, HandOverError, KeyValue, Refused, Session, Spool, TakeOverError, finish, recover,
+};
 use integration_tests::{
     harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, numbers, run, wait_for},
     session::{CALLS, add, calls, events, recorded, rows, spec, start, stop},
 };
 use serde_json::Value;
-use tracer_agent::{
-    capture::{
-        Finished, HandOver, HandOverError, KeyValue, Refused, Session, Spool, TakeOverError, finish,
-        follow::Follower, recover,
-    },
-    compile::{fast::LaneChoice, scope::Attribute},
-    handover::Parcels,
-    plan::Tracking,
-    spec::{ChannelSpec, MapSpec, OwnRings, RotationSpec, RuleSpec, What},
-    tracedat::reader::{LiveRecords as _, Reader},
-};
+use spec::Attribute;
+use spec::LaneChoice;
+use spec::{ChannelSpec, MapSpec, OwnRings, RotationSpec, RuleSpec, What};
+use stdx::handover::Parcels;
+use tracedat::reader::{LiveRecords as _, Reader};
 
 /// Hands a recording over to this process, by way of another keeper of its descriptors.
 fn pass_on(session: Session) -> Session {
@@ -232,7 +230,7 @@ fn other_threads_are_chosen_after_it() {
     let mut session = pass_on(session);
     first.call(1000);
     let pids = [second.pid().to_string()];
-    session.track(Tracking::plan(Attribute::Pid, Some(&pids)).unwrap()).unwrap();
+    session.track(plan::tracking(Attribute::Pid, Some(&pids)).unwrap()).unwrap();
     let session = pass_on(session);
     first.call(4000);
     second.call(8000);

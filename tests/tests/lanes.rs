@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use integration_tests::agent;
-use tracer_agent::kernel::{features::tracepoints_are_preemptible, version::KernelVersion};
+use kernel::features::tracepoints_are_preemptible;
+use kernel::version::KernelVersion;
 
 #[test]
 fn the_fast_lane_can_be_asked_for() {

@@ -27,6 +27,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use ftrace_event::Location;
 use integration_tests::{
     agent::{self, Recording},
     dat::{self, Dat, Record},
@@ -35,7 +36,7 @@ use integration_tests::{
     tracefs::{self, Event},
     workload,
 };
-use tracer_agent::{event::Location, kernel::features::tracepoints_are_preemptible};
+use kernel::features::tracepoints_are_preemptible;
 
 struct Case<'a> {
     workload: &'a str,

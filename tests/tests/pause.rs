@@ -3,17 +3,16 @@
 
 use std::{fs::File, path::Path, time::Duration};
 
+use capture::follow::Follower;
+use capture::{Session, finish};
 use integration_tests::{
     harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, numbers, run, wait_for},
     session::{CALLS, add, calls, events, leave_spool, recorded, rows, spec, start, stop},
 };
+use plan::Plan;
 use serde_json::Value;
-use tracer_agent::{
-    capture::{Session, finish, follow::Follower},
-    plan::Plan,
-    spec::{RotationSpec, RuleSpec, What},
-    tracedat::reader::{LiveRecords as _, Reader},
-};
+use spec::{RotationSpec, RuleSpec, What};
+use tracedat::reader::{LiveRecords as _, Reader};
 
 /// The times of the calls in a file.
 fn times(file: &Path) -> Vec<u64> {
@@ -258,7 +257,7 @@ fn what_makes_no_sense_is_refused() {
     let file = dir.path().join("t.dat");
     let mut caller = Caller::start();
     let mut session = start(&spec(&file, &caller, vec![calls()], 0));
-    let refused = |result: Result<(), tracer_agent::capture::PauseError>| result.unwrap_err().to_string();
+    let refused = |result: Result<(), capture::PauseError>| result.unwrap_err().to_string();
     assert!(refused(session.resume()).contains("is not paused"));
     caller.call(1000);
     session.pause().unwrap();

@@ -8,16 +8,14 @@ use std::{
     thread,
 };
 
+use capture::{HandOver, Session};
 use integration_tests::{
     cgroup::Group,
     harness::{Caller, Ledger, Marked, Report, Running, agent, is_getppid, tid_of},
     session::{CALLS, add, calls, events, rows, spec, start, stop},
 };
-use tracer_agent::{
-    capture::{HandOver, Session},
-    handover::Parcels,
-    spec::{RateBy, RuleSpec},
-};
+use spec::{RateBy, RuleSpec};
+use stdx::handover::Parcels;
 
 /// How many of these lines there are in each second of the clock.
 fn by_second<'a>(lines: impl Iterator<Item = &'a String>) -> BTreeMap<String, u64> {

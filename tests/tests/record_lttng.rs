@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use capture::{Done, Finished, Finisher, finish};
 use integration_tests::{
     analyses::{rows, tables},
     babeltrace, ctf,
@@ -17,10 +18,7 @@ use integration_tests::{
     session::{calls, spec, start},
     workload,
 };
-use tracer_agent::{
-    capture::{Done, Finished, Finisher, finish},
-    spec::{RecordingSpec, RotationSpec, TraceFormat},
-};
+use spec::{RecordingSpec, RotationSpec, TraceFormat};
 
 /// What `numbered` calls.
 const CALL: &str = "syscall_entry_getppid";

@@ -4,15 +4,14 @@
 
 use std::fs;
 
+use capture::StateError;
 use integration_tests::{
     harness::{Caller, agent, run, wait_for},
     session::{calls, leave_spool, spec, start, stop},
 };
-use tracer_agent::{
-    capture::StateError,
-    plan::Plan,
-    tracedat::{initial_state::InitialState, reader::Reader},
-};
+use plan::Plan;
+use tracedat::initial_state::InitialState;
+use tracedat::reader::Reader;
 
 fn states(file: &std::path::Path) -> Vec<InitialState> {
     let reader = Reader::open(fs::File::open(file).unwrap()).unwrap();
@@ -54,7 +53,7 @@ fn only_what_records_has_a_state() {
     let caller = Caller::start();
     let spec = spec(&dir.path().join("t.dat"), &caller, vec![calls()], 0);
     let options = Plan::make(&spec).unwrap().options;
-    let mut session = tracer_agent::capture::Session::create(options, &mut |_, _| ()).unwrap();
+    let mut session = capture::Session::create(options, &mut |_, _| ()).unwrap();
     let refused = |result| assert!(matches!(result, Err(StateError::NotRecording)), "{result:?}");
     refused(session.regenerate_state());
     session.start();

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
+use ftrace_event::name_and_id;
 use integration_tests::harness::{agent, program, run};
 use integration_tests::tracefs::{self, Event, Instance};
 use integration_tests::workload;
-use tracer_agent::event::name_and_id;
-use tracer_agent::tracedat::reader::Reader;
+use tracedat::reader::Reader;
 
 /// Events that fire for each lock or memory access, and so often that nothing else would be seen.
 const NOISY: [&str; 4] = ["lock", "preemptirq", "maple_tree", "msr"];

@@ -8,16 +8,14 @@ use std::{
     thread,
 };
 
+use capture::{Session, TrackError, finish};
 use integration_tests::{
     harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, run, tid_of, wait_for},
     session::{CALLS, add, calls, events, recorded, rows, spec, start, stop},
 };
-use tracer_agent::{
-    capture::{Session, TrackError, finish},
-    compile::{fast::LaneChoice, scope::Attribute},
-    plan::Tracking,
-    spec::{RecordingSpec, RotationSpec},
-};
+use spec::Attribute;
+use spec::LaneChoice;
+use spec::{RecordingSpec, RotationSpec};
 
 /// What [`Caller::by`] gets for a process of this user and group. By path, as guests have busybox's, too.
 const OTHER: [&str; 6] = ["/usr/bin/setpriv", "--reuid=4242", "--regid=4343", "--clear-groups", "--", "env"];
@@ -41,7 +39,7 @@ fn family(pid: u32) -> Vec<u32> {
 
 fn track(session: &mut Session, attribute: Attribute, values: Option<&[&str]>) {
     let values: Option<Vec<String>> = values.map(|of| of.iter().map(|&value| value.to_owned()).collect());
-    session.track(Tracking::plan(attribute, values.as_deref()).unwrap()).unwrap();
+    session.track(plan::tracking(attribute, values.as_deref()).unwrap()).unwrap();
 }
 
 /// How many calls are recorded while each of the callers makes its number of them.
@@ -317,7 +315,7 @@ fn a_recording_that_was_not_said_to_change_does_not() {
     let mut spec = tracked(&file, &[&caller]);
     spec.scope.changes = false;
     let mut session = start(&spec);
-    let tracking = Tracking::plan(Attribute::Uid, Some(&[])).unwrap();
+    let tracking = plan::tracking(Attribute::Uid, Some(&[])).unwrap();
     assert!(matches!(session.track(tracking), Err(TrackError::Fixed)));
     caller.call(100);
     stop(session);

@@ -11,20 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use capture::watch::{Captured, Match, RuleId, Watch, WatchError};
 use integration_tests::{
     harness::{Caller, Report, is_getppid, program, run, tid_of, wait_for},
     session::{CALLS, calls, events, spec, start, stop},
 };
+use kernel::clock::ReadClock as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracer_agent::{
-    capture::watch::{Captured, Match, RuleId, Watch, WatchError, WatchOptions, WatchRule},
-    kernel::clock::TraceClock,
-    spec::{FilterLanguage, RuleSpec, WatchSpec, What},
-};
+use spec::TraceClock;
+use spec::{FilterLanguage, RuleSpec, WatchSpec, What};
 
 /// A watch of no rules, of two CPUs also on a large machine.
 fn watch() -> Watch {
-    let mut options = WatchOptions::of_kernel(TraceClock::Mono).unwrap();
+    let mut options = plan::watch_options(TraceClock::Mono).unwrap();
     (options.cpus, options.ring_pages) = (vec![0, 1], 16);
     Watch::start(options).unwrap()
 }
@@ -34,7 +33,7 @@ fn rule(rule: RuleSpec, captures: &[&str]) -> WatchSpec {
 }
 
 fn add(watch: &mut Watch, id: RuleId, spec: &WatchSpec) {
-    let (rule, notes) = WatchRule::plan(watch.options(), spec).unwrap();
+    let (rule, notes) = plan::watch_rule(watch.options(), spec).unwrap();
     assert!(notes.is_empty(), "{notes:?}");
     assert!(watch.add(id, rule).unwrap().is_empty());
 }
@@ -179,7 +178,7 @@ fn rules_of_one_event_have_their_own_filters_and_come_and_go() {
     let counts = watch.counts(1).unwrap();
     assert!(counts.filtered >= 20, "the kernel has left out what the other does: {counts:?}");
 
-    let (plan, _) = WatchRule::plan(watch.options(), &rule(calls(), &[])).unwrap();
+    let (plan, _) = plan::watch_rule(watch.options(), &rule(calls(), &[])).unwrap();
     assert!(matches!(watch.add(2, plan), Err(WatchError::Taken(2))));
     assert!(matches!(watch.remove(3), Err(WatchError::NoRule(3))));
     // What fired before is told, and nothing after.
@@ -208,17 +207,18 @@ fn rules_that_cannot_be_are_refused() {
         (rule(RuleSpec::new(What::Function("vfs_*".to_owned())), &[]), "function tracer"),
         (WatchSpec { rules: Vec::new(), captures: Vec::new() }, "there is no event to record"),
     ] {
-        let refused = WatchRule::plan(watch.options(), &spec).unwrap_err().to_string();
+        let refused = plan::watch_rule(watch.options(), &spec).unwrap_err().to_string();
         assert!(refused.contains(text), "{refused}");
     }
     // Of several events, those that have it.
     let (planned, _) =
-        WatchRule::plan(watch.options(), &rule(events("sched:sched_sw*"), &["next_pid"])).unwrap();
+        plan::watch_rule(watch.options(), &rule(events("sched:sched_sw*"), &["next_pid"])).unwrap();
     assert!(planned.events().any(|event| event == "sched:sched_switch"));
     let mut options = watch.options().clone();
     options.events = 2;
     let mut small = Watch::start(options).unwrap();
-    let (planned, _) = WatchRule::plan(small.options(), &rule(events("sched:sched_process_*"), &[])).unwrap();
+    let (planned, _) =
+        plan::watch_rule(small.options(), &rule(events("sched:sched_process_*"), &[])).unwrap();
     assert!(matches!(small.add(1, planned), Err(WatchError::NoRoom { capacity: 2, .. })));
 }
 
@@ -311,7 +311,7 @@ fn a_rule_that_comes_and_goes_takes_nothing_from_another() {
 /// A watch of all wakeups has those of its own reader, which wake it again.
 #[test]
 fn events_that_the_reader_causes_do_not_keep_it_busy() {
-    let mut options = WatchOptions::of_kernel(TraceClock::Mono).unwrap();
+    let mut options = plan::watch_options(TraceClock::Mono).unwrap();
     options.exclude_self = false;
     let mut watch = Watch::start(options).unwrap();
     add(&mut watch, 0, &rule(events("sched:sched_wakeup"), &[]));

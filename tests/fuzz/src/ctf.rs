@@ -4,10 +4,10 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use tracer_agent::import::ctf::CtfSource;
-use tracer_agent::import::{Options, Target, import};
-use tracer_agent::tracedat::check::check;
-use tracer_agent::tracedat::reader::Reader;
+use import::ctf::CtfSource;
+use import::{Options, Target, import};
+use tracedat::check::check;
+use tracedat::reader::Reader;
 
 use crate::targets::{SEPARATOR, parts};
 

@@ -4,9 +4,10 @@
 
 use std::fs::File;
 
-use tracer_agent::capture::piped::{MAGIC, PipedError, PipedRecording, Scratch, Step, whole};
-use tracer_agent::tracedat::reader::{LiveRecords, Reader};
-use tracer_agent::tracedat::{ChunkCompressor, Compression, Endian};
+use capture::piped::{MAGIC, PipedError, PipedRecording, Scratch, Step, whole};
+use tracedat::reader::{LiveRecords, Reader};
+use tracedat::{ChunkCompressor, Compression};
+use ftrace_event::Endian;
 
 /// The kind of frames with texts.
 const TEXT: u8 = 1;

@@ -9,12 +9,11 @@ use std::io::Cursor;
 use std::path::Path;
 
 #[cfg(feature = "spool")]
-use tracer_agent::capture::{ArchiveName, Manifest, RecordedChannel, Spool};
-use tracer_agent::output::Output;
-use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::{
-    Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
-};
+use capture::{ArchiveName, Manifest, RecordedChannel, Spool};
+use stdx::output::Output;
+use tracedat::page::{PageBuilder, Push};
+use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout};
+use ftrace_event::{Cmdlines, Endian};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -163,7 +162,7 @@ pub(crate) fn write(root: &Path) -> Result {
         put(root, "control", "root", REQUESTS)?;
         put(root, "control", "user", &[b"user\n", REQUESTS].concat())?;
         put(root, "control", "snapshot", SNAPSHOT_REQUESTS)?;
-        put(root, "saved", "lttng", include_bytes!("../../../agent/src/ctl/saved/lttng-2.13.9.xml"))?;
+        put(root, "saved", "lttng", include_bytes!("../../../agent/ctl/src/saved/lttng-2.13.9.xml"))?;
         put(root, "saved", "own", OWN_SESSION)?;
         put(root, "live", "all", &viewer(200))?;
         put(root, "live", "pieces", &viewer(7))?;
@@ -406,7 +405,7 @@ fn spool(root: &Path) -> Result {
         let mut names = 42u32.to_le_bytes().to_vec();
         names.extend_from_slice(b"worker\0\0\0\0\0\0\0\0\0\0");
         let pages = page(Endian::Little)?;
-        let mut compressor = tracer_agent::tracedat::ChunkCompressor::new(compression, Endian::Little)?;
+        let mut compressor = tracedat::ChunkCompressor::new(compression, Endian::Little)?;
         let data = compressor.compress(&pages)?;
         let state = br#"{"version":1,"threads":[{"tid":4,"comm":"x"}],"modules":[]}"#;
         // The records' bytes, taken for frames: they are in no file.
@@ -497,7 +496,7 @@ fn piped(root: &Path) -> Result {
     ] {
         let manifest = manifest((compression, false), false)?;
         let pages = page(Endian::Little)?;
-        let mut compressor = tracer_agent::tracedat::ChunkCompressor::new(compression, Endian::Little)?;
+        let mut compressor = tracedat::ChunkCompressor::new(compression, Endian::Little)?;
         let chunk = compressor.compress(&pages)?;
         let stream = |channel: u32, cpu: u32| [channel.to_le_bytes(), cpu.to_le_bytes()].concat();
         let mut frames = vec![

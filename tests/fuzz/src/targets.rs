@@ -4,15 +4,16 @@ use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
-use tracer_agent::event::format::name_and_id;
-use tracer_agent::event::{EventTable, Format, Machine, NoNames, NoSymbols, Printer, RecordReader};
-use tracer_agent::tracedat::check::check;
-use tracer_agent::tracedat::initial_state::InitialState;
-use tracer_agent::tracedat::ledger::Ledger;
-use tracer_agent::tracedat::page::{EventCursor, PageLayout};
-use tracer_agent::tracedat::reader::Reader;
-use tracer_agent::tracedat::rewrite::{RewriteError, repair as write_repaired};
-use tracer_agent::tracedat::{Compression, Endian, FileOption, OptionId, layout};
+use ftrace_event::format::name_and_id;
+use ftrace_event::{EventTable, Format, Machine, NoNames, NoSymbols, Printer, RecordReader};
+use tracedat::check::check;
+use tracedat::initial_state::InitialState;
+use tracedat::ledger::Ledger;
+use tracedat::page::{EventCursor, PageLayout};
+use tracedat::reader::Reader;
+use tracedat::rewrite::{RewriteError, repair as write_repaired};
+use tracedat::{Compression, FileOption, OptionId, layout};
+use ftrace_event::Endian;
 
 /// A target: what is done with some bytes.
 pub(crate) type Target = fn(&[u8]);
@@ -69,7 +70,7 @@ pub(crate) fn parts<const N: usize>(data: &[u8]) -> [&[u8]; N] {
 /// What a recorder says to a listener of trace-cmd: however it comes, it means the same.
 #[cfg(feature = "spool")]
 fn recorder(data: &[u8]) {
-    use tracer_agent::tracecmd::receive::{Dialogue, Said};
+    use tracecmd::receive::{Dialogue, Said};
 
     const LIMIT: u64 = 4096;
     let talk = |step: usize| {
@@ -240,7 +241,7 @@ fn page(data: &[u8]) {
         assert_eq!(cursor.at, end);
     }
     if endian == Endian::Little && long_size == 8 {
-        let _ = tracer_agent::tracedat::page::PageSummary::read(page, endian);
+        let _ = tracedat::page::PageSummary::read(page, endian);
     }
 }
 
@@ -289,7 +290,7 @@ fn filter(data: &[u8]) {
         events.add("fuzz", &text, &NoNames).expect("the format is right");
         events
     });
-    tracer_agent::event::filter::fuzz(data, events);
+    ftrace_event::filter::fuzz(data, events);
 }
 
 /// An event with fields of all kinds.
@@ -339,8 +340,8 @@ fn spool(data: &[u8]) {
     use std::fs;
     use std::path::Path;
 
-    use tracer_agent::capture::{Spool, recover};
-    use tracer_agent::output::Output;
+    use capture::{Spool, recover};
+    use stdx::output::Output;
 
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -379,8 +380,8 @@ fn spool(data: &[u8]) {
 #[cfg(feature = "spool")]
 fn control(data: &[u8]) {
     let (data, uid) = data.strip_prefix(b"user\n").map_or((data, 0), |data| (data, 1000));
-    if let Some(session) = tracer_agent::service::fuzz(data, uid) {
-        tracer_agent::ctl::fuzz_session(&session);
+    if let Some(session) = daemon::fuzz(data, uid) {
+        ctl::fuzz_session(&session);
     }
 }
 
@@ -388,27 +389,27 @@ fn control(data: &[u8]) {
 #[cfg(feature = "spool")]
 fn saved(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        tracer_agent::ctl::fuzz_saved(text);
+        ctl::fuzz_saved(text);
     }
 }
 
 /// What a viewer sends. Answers are as long as what is asked for allows.
 #[cfg(feature = "spool")]
 fn live(data: &[u8]) {
-    let answered = tracer_agent::live::fuzz(data);
+    let answered = lttng_live::fuzz(data);
     assert!(answered <= data.len() * 400, "{answered} bytes of answers");
 }
 
 /// What a relay daemon answers to who sends it a session. No more of it is kept than a few paths.
 #[cfg(feature = "spool")]
 fn relayed(data: &[u8]) {
-    let kept = tracer_agent::service::fuzz_relayed(data);
+    let kept = lttng_relay::fuzz(data);
     assert!(kept <= data.len() + (1 << 14), "{kept} bytes of answers are kept");
 }
 
 /// Imports a recording of perf.
 fn perf(data: &[u8]) {
-    use tracer_agent::import::perf::PerfData;
+    use import::perf::PerfData;
     if let Ok(mut source) = PerfData::open(Box::new(data.to_vec())) {
         imported(&mut source);
     }
@@ -419,13 +420,13 @@ fn perf(data: &[u8]) {
 
 /// Imports the text of a trace.
 fn text(data: &[u8]) {
-    imported(&mut tracer_agent::import::text::TextTrace::open(Box::new(data.to_vec())));
+    imported(&mut import::text::TextTrace::open(Box::new(data.to_vec())));
 }
 
 /// What a source gives is a clean file with as many events as are told, or there is an error with a text.
-fn imported(source: &mut dyn tracer_agent::import::Source) {
-    use tracer_agent::import::{Options, import_to};
-    use tracer_agent::output::Directory;
+fn imported(source: &mut dyn import::Source) {
+    use import::{Options, import_to};
+    use stdx::output::Directory;
 
     static DIR: OnceLock<Directory> = OnceLock::new();
     let dir =

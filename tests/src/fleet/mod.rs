@@ -14,10 +14,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use tracer_agent::tracedat::ledger::{Covered, Ledger, LedgerCpu, Losses, VERSION};
-use tracer_agent::tracedat::{
-    Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
-};
+use ftrace_event::{Cmdlines, Endian};
+use tracedat::ledger::{Covered, Ledger, LedgerCpu, Losses, VERSION};
+use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout};
 
 pub use self::truth::{Exec, Gap, Open, Span, Truth};
 
@@ -147,8 +146,8 @@ fn write(path: &Path, name: &str, facts: &Facts, host: &mut Host) {
 mod tests {
     use std::fs;
 
-    use tracer_agent::tracedat::check::check;
-    use tracer_agent::tracedat::reader::Reader;
+    use tracedat::check::check;
+    use tracedat::reader::Reader;
 
     use super::*;
 

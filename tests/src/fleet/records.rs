@@ -1,6 +1,6 @@
 //! The bytes of records, by the formats of a real kernel.
 
-use tracer_agent::event::Format;
+use ftrace_event::Format;
 
 /// What Linux 6.18 on x86-64 has in `events/SYSTEM/EVENT/format`, each after a line `system: SYSTEM`. That of
 /// `sys_enter_openat` has the copy of the path that the recorder adds, as kernels from 6.19 on do.

@@ -1,7 +1,7 @@
 //! What the CPUs of a host record, page by page, and what they lose.
 
-use tracer_agent::tracedat::Endian;
-use tracer_agent::tracedat::page::{PageBuilder, Push};
+use ftrace_event::Endian;
+use tracedat::page::{PageBuilder, Push};
 
 use super::PAGE;
 use super::truth::{Gap, Truth};

@@ -6,13 +6,13 @@ use std::{
     process::Command,
 };
 
+use daemon::metrics::metrics;
 use integration_tests::{
     daemon::{Daemon, GID, ROOT, User, encoded},
     harness::{Caller, Report, is_getppid, ledger_in_info, wait_for},
     prometheus::{Prometheus, Series, free_port, lint, parsed},
 };
 use serde_json::json;
-use tracer_agent::service::metrics::metrics;
 
 use super::{calls, files};
 

@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use daemon::metrics::metrics;
 use integration_tests::prometheus::promtool;
 use serde_json::{Value, json};
-use tracer_agent::service::metrics::metrics;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -13,7 +13,8 @@ use integration_tests::{
     trace_cmd,
 };
 use serde_json::{Value, json};
-use tracer_agent::tracedat::{initial_state::InitialState, reader::Reader};
+use tracedat::initial_state::InitialState;
+use tracedat::reader::Reader;
 
 use super::{calls, files, only};
 

@@ -147,7 +147,7 @@ fn what_is_made_for_users_can_be_changed_by_nobody_else() {
 
 #[test]
 fn the_memory_of_a_users_rings_is_limited() {
-    let cpus = tracer_agent::kernel::cpus::Cpus::read().unwrap().online.iter().count();
+    let cpus = kernel::cpus::Cpus::read().unwrap().online.iter().count();
     let of_channel = 128 * cpus;
     let daemon = Daemon::start_with(&["--user-memory", &format!("{}K", 2 * of_channel)], 0o022);
     let channels = |session: &str| format!("/v1/sessions/{session}/domains/kernel/channels");
@@ -186,7 +186,7 @@ fn the_memory_of_a_users_rings_is_limited() {
 
 #[test]
 fn the_descriptors_of_a_users_recordings_are_limited() {
-    let cpus = tracer_agent::kernel::cpus::Cpus::read().unwrap().online.iter().count();
+    let cpus = kernel::cpus::Cpus::read().unwrap().online.iter().count();
     // One session with a channel of some events.
     let limit = 80 + 6 * cpus;
     let daemon = Daemon::start_with(&["--user-descriptors", &limit.to_string()], 0o022);

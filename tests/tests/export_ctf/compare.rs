@@ -17,19 +17,21 @@ pub(crate) struct Kernel {
     pub(crate) stacks: Vec<(&'static str, Value)>,
 }
 
-pub(crate) fn plain(value: event::Value<'_>) -> Value {
+pub(crate) fn plain(value: ftrace_event::Value<'_>) -> Value {
     match value {
-        event::Value::Signed(number) => Value::Number(number.into(), 10),
-        event::Value::Unsigned(number) | event::Value::Pointer(number) => Value::Number(number.into(), 10),
-        event::Value::Text(text) => Value::Text(text.to_vec()),
-        event::Value::Texts(texts) => {
+        ftrace_event::Value::Signed(number) => Value::Number(number.into(), 10),
+        ftrace_event::Value::Unsigned(number) | ftrace_event::Value::Pointer(number) => {
+            Value::Number(number.into(), 10)
+        }
+        ftrace_event::Value::Text(text) => Value::Text(text.to_vec()),
+        ftrace_event::Value::Texts(texts) => {
             Value::List(texts.iter().map(|text| Value::Text(text.unwrap().to_vec())).collect())
         }
-        event::Value::Array(numbers) => Value::List(numbers.iter().map(plain).collect()),
-        event::Value::Bytes(bytes) => {
+        ftrace_event::Value::Array(numbers) => Value::List(numbers.iter().map(plain).collect()),
+        ftrace_event::Value::Bytes(bytes) => {
             Value::List(bytes.iter().map(|byte| Value::Number((*byte).into(), 10)).collect())
         }
-        event::Value::Bitmask(bits) => {
+        ftrace_event::Value::Bitmask(bits) => {
             let set =
                 |byte: usize| (0..8).filter(|bit| bits.contains(byte * 8 + bit)).map(|bit| 1 << bit).sum();
             Value::List((0..bits.capacity() / 8).map(|byte| Value::Number(set(byte), 10)).collect())
@@ -56,7 +58,7 @@ pub(crate) fn kernel_records(file: &Path) -> (BTreeMap<(String, u32), Vec<Kernel
                 let printer = table.of_record(record.data).unwrap();
                 let common =
                     printer.common_fields(record.data).filter(|(field, _)| field.name != "common_type");
-                let named = |(field, value): (&event::Field, Result<event::Value<'_>, _>)| {
+                let named = |(field, value): (&ftrace_event::Field, Result<ftrace_event::Value<'_>, _>)| {
                     (field.name.clone(), plain(value.unwrap()))
                 };
                 let common = common.map(named).collect();

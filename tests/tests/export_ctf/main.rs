@@ -12,17 +12,16 @@ use std::path::{Path, PathBuf};
 use compare::*;
 use made_up::{blob, blob_format, make};
 
+use ftrace_event::{Cmdlines, Endian};
+use ftrace_event::{EventTable, Machine, NoNames};
 use integration_tests::analyses::{rows, tables};
 use integration_tests::babeltrace;
 use integration_tests::ctf::{self, Event, Value};
 use integration_tests::harness::{Ended, Tmpfs, agent, program, run};
 use integration_tests::trace_cmd::stored;
-use tracer_agent::event::{self, EventTable, Machine, NoNames};
-use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::reader::Reader;
-use tracer_agent::tracedat::{
-    Buffer, Cmdlines, Compression, Endian, EventSystem, Section, Setup, Writer, layout,
-};
+use tracedat::page::{PageBuilder, Push};
+use tracedat::reader::Reader;
+use tracedat::{Buffer, Compression, EventSystem, Section, Setup, Writer, layout};
 
 const FORMATS: [&str; 2] = ["ctf", "lttng"];
 

@@ -17,20 +17,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use export::eventdefs;
+use export::eventdefs::EventDefs;
+use export::ltt2008;
+use export::ltt2008::{Alignment, Lttng2008};
+use ftrace_event::Endian;
+use ftrace_event::{EventTable, Machine, NoNames, Printer, Value};
 use integration_tests::{
     eventdefs_reader::{self, Item},
     harness::{Tmpfs, agent, files, run},
     ltt2008_reader::{self, Field},
 };
-use tracer_agent::event::{EventTable, Machine, NoNames, Printer, Value};
-use tracer_agent::export::eventdefs::{self, EventDefs};
-use tracer_agent::export::ltt2008::{self, Alignment, Lttng2008};
-use tracer_agent::export::{ExportError, Exported, Format, Job, Recording, Target, TraceFile, export};
-use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::reader::{Reader, Record, Source};
-use tracer_agent::tracedat::{
-    Buffer, Compression, Endian, EventSystem, FileOption, Section, Setup, Writer, layout,
-};
+use recording::{ExportError, Exported, Format, Job, Recording, Target, TraceFile, export};
+use tracedat::page::{PageBuilder, Push};
+use tracedat::reader::{Reader, Record, Source};
+use tracedat::{Buffer, Compression, EventSystem, FileOption, Section, Setup, Writer, layout};
 
 /// Block sizes from one page to 1 MiB.
 const BLOCKS: [u32; 3] = [4096, 64 << 10, 1 << 20];

@@ -32,6 +32,7 @@ pub(super) fn measured() -> Result<PathBuf> {
         "--profile=dist",
         "--package=tracer-agent",
         "--bin=tracer-agent",
+        "--features=full",
     ]))?;
     Ok(workspace::target_dir().join("dist/tracer-agent"))
 }

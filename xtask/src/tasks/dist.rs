@@ -30,6 +30,8 @@ fn dist(args: &[String]) -> Result {
         STATIC_TARGET,
         "--package",
         "tracer-agent",
+        "--features",
+        "full",
     ]))?;
     let dir = target_dir().join("artifacts");
     fs::create_dir_all(&dir)?;

@@ -9,7 +9,6 @@ mod dist;
 mod docs;
 mod fuzz;
 mod golden;
-mod layers;
 mod room;
 mod run;
 mod setup;

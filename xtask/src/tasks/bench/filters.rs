@@ -12,7 +12,7 @@ pub(super) fn run() -> Result {
         "build",
         "--profile=dist",
         "--package",
-        "tracer-agent",
+        "attach",
         "--example",
         EXAMPLE,
     ]))?;

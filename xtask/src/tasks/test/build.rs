@@ -78,7 +78,7 @@ pub(super) fn build(suites: &[&str]) -> Result<Built> {
 /// Builds the command with programs that say what they do, for the test of that: only itself again.
 fn with_messages() -> Command {
     let mut cargo = process::cargo(["build", "--locked", "--workspace", "--example", "debug_programs"]);
-    cargo.args(["--features", "tracer-agent/debug-programs"]);
+    cargo.args(["--features", "tracer-agent/full,tracer-agent/debug-programs"]);
     cargo
 }
 
@@ -89,6 +89,7 @@ pub(in crate::tasks) fn static_programs() -> Result<PathBuf> {
     for (package, binary) in STATIC_PROGRAMS {
         cargo.args(["--package", package, "--bin", binary]);
     }
+    cargo.args(["--features", "tracer-agent/full"]);
     process::run(&mut cargo)?;
     Ok(workspace::target_dir().join(STATIC_TARGET).join(STATIC_PROFILE))
 }
@@ -104,6 +105,7 @@ fn test_programs(suites: &[&str]) -> Result<Vec<Program>> {
     } else {
         cargo.args(["--workspace", "--lib", "--bins", "--tests"]);
     }
+    cargo.args(["--features", "tracer-agent/full"]);
     eprintln!("$ {}", process::line(&cargo));
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {

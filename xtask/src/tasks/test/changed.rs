@@ -58,16 +58,15 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("tests/tests/", &[&["live/*"]]),
     ("tests/traces/", &[&["files"], OF_READERS, OF_EXPORTS]),
     ("tests/src/", &[&["files", "live", "vm/oracle", "vm/verifier"]]),
-    ("agent/tests/", &[&["files/*"]]),
     ("agent/examples/", &[&["unit"]]),
     ("vm-tests/tests/", &[&["vm/*"]]),
     ("vm-tests/src/", &[&["files", "vm"]]),
     (
-        "agent/src/analysis/",
+        "agent/analysis/",
         &[&[
             "unit",
             "doc",
-            "files/answers_memory",
+            "files/memory",
             "live/analysis",
             "live/analyze",
             "live/analyze_io",
@@ -77,19 +76,19 @@ const RULES: &[(&str, &[&[&str]])] = &[
             "live/flame",
         ]],
     ),
-    ("agent/src/flame/", &[&["unit", "doc", "live/flame"]]),
-    ("agent/src/chrome/", &[&["unit", "doc", "live/export_chrome"]]),
-    ("agent/src/timeline/", &[&["unit", "doc", "live/export_html"]]),
-    ("agent/src/tracks/", &[&["unit", "doc", "live/export_chrome", "live/export_html"]]),
-    ("agent/src/report/", &[&["unit", "doc", "files/report_stock", "live/report", "live/report_live"]]),
-    ("agent/src/export/", &[&["unit", "doc", "live/outputs"], OF_EXPORTS]),
-    ("agent/src/import/", &[&["unit", "doc", "fuzz", "live/import", "live/import_ctf"]]),
-    ("agent/src/tracedat/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
-    ("agent/src/event/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
-    ("agent/src/input/", &[&["unit", "doc", "live/cli"]]),
-    ("agent/src/cli/", &[&["unit", "live"]]),
-    ("agent/src/capture/", &[&["unit", "doc", "fuzz", "live", "vm/record"]]),
-    ("agent/src/", &[&["unit", "doc", "files", "live", "vm"]]),
+    ("agent/flame/", &[&["unit", "doc", "live/flame"]]),
+    ("agent/views/src/chrome/", &[&["unit", "doc", "live/export_chrome"]]),
+    ("agent/views/src/timeline/", &[&["unit", "doc", "live/export_html"]]),
+    ("agent/views/src/tracks/", &[&["unit", "doc", "live/export_chrome", "live/export_html"]]),
+    ("agent/report/", &[&["unit", "doc", "files/stock", "live/report", "live/report_live"]]),
+    ("agent/recording/", &[&["unit", "doc", "live/outputs"], OF_EXPORTS]),
+    ("agent/import/", &[&["unit", "doc", "fuzz", "live/import", "live/import_ctf"]]),
+    ("agent/tracedat/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
+    ("agent/ftrace-event/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
+    ("agent/stdx/src/input/", &[&["unit", "doc", "live/cli"]]),
+    ("agent/cli/", &[&["unit", "live"]]),
+    ("agent/capture/", &[&["unit", "doc", "fuzz", "live", "vm/record"]]),
+    ("agent/", &[&["unit", "doc", "files", "live", "vm"]]),
     ("agent-ebpf/", &[&["unit", "live", "vm"]]),
 ];
 
@@ -191,15 +190,14 @@ mod tests {
     #[test]
     fn what_changed_says_what_is_run() {
         assert!(!of(&["docs/design.md", "README.md"]).has_suite("unit"));
-        let report = of(&["agent/src/report/line.rs"]);
+        let report = of(&["agent/report/src/line.rs"]);
         assert!(report.has_program("live", "report") && !report.has_program("live", "stop"));
-        assert!(report.has_program("unit", "tracer_agent") && !report.has_suite("vm"));
-        let test = of(&["tests/tests/stop.rs", "agent/tests/check.rs"]);
+        assert!(report.has_program("unit", "report") && !report.has_suite("vm"));
+        let test = of(&["tests/tests/stop.rs", "vm-tests/tests/boot.rs"]);
         assert!(test.has_program("live", "stop") && !test.has_program("live", "loss"));
-        assert!(test.has_program("files", "check") && !test.has_suite("unit"));
+        assert!(test.has_program("vm", "boot") && !test.has_suite("unit"));
         // A suite that is run whole stays so.
-        assert!(of(&["agent/src/cli/record.rs", "tests/tests/stop.rs"]).has_program("live", "loss"));
-        assert!(of(&["agent/tests/common/mod.rs"]).has_program("files", "check"));
+        assert!(of(&["agent/cli/src/record.rs", "tests/tests/stop.rs"]).has_program("live", "loss"));
         let folder = of(&["tests/tests/recover/counts.rs"]);
         assert!(folder.has_program("live", "recover") && !folder.has_program("live", "stop"));
         let all = of(&["docs/design.md", "Cargo.lock"]);
@@ -215,7 +213,8 @@ mod tests {
                 let (suite, program) = test.split_once('/').unwrap_or((test, "*"));
                 assert!(SUITES.contains(&suite), "{test}");
                 let dir = match suite {
-                    "files" => "agent/tests",
+                    // Each crate has its own.
+                    "files" => continue,
                     "vm" => "vm-tests/tests",
                     _ => "tests/tests",
                 };

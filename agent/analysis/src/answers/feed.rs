@@ -1,0 +1,421 @@
+//! Hands the records of a file on to an analysis.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Analysis, AnyRecord, At, Covered, Frames, KnownEvents, Names, Need, Scope, Topic,
+    pauses::Pauses,
+    recorded::{Recorded, WasRecorded},
+};
+use ftrace_event::{EventTable, FieldReader, Printer};
+use report::TraceFile;
+use report::stacks::{Origin, each_frame};
+use tracedat::ledger::{Ledger, Pause};
+use tracedat::reader::{Record, Source};
+
+/// An analysis, and what its answer is about.
+#[derive(Clone, Debug)]
+pub struct Feed<A> {
+    analysis: A,
+    scope: Scope,
+    known: KnownEvents,
+    covered: Covered,
+    first: Option<u64>,
+    last: u64,
+    /// A record behind the end of what is asked was seen.
+    is_past_end: bool,
+    /// CPUs, each of a buffer, of which events are missing between the last record and the next one.
+    gaps: BTreeSet<(usize, u32)>,
+    pauses: Pauses,
+    /// Which CPUs have records, as far as pauses ask for it.
+    cpus: Vec<bool>,
+    /// From which buffer each event is taken, by its number.
+    buffers: Vec<Option<usize>>,
+    stacks: Stacks,
+    /// Whose stack may come next, by buffer and CPU.
+    awaited: BTreeMap<(usize, u32), Vec<Awaited>>,
+}
+
+/// Whose stack may come next in a context.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    context: u64,
+    /// What the analysis calls it.
+    of: u64,
+    /// When its event was recorded.
+    since: u64,
+}
+
+/// How much later than its event a stack may be recorded, in nanoseconds, when a time is a border: what
+/// interrupts the event's program is done by then.
+const STACK_WITHIN: u64 = 1_000_000;
+
+/// More CPUs than any kernel has (`NR_CPUS`).
+const CPUS_MAX: usize = 1 << 16;
+
+/// Which records are stacks, and which context records are of, by the events' numbers.
+#[derive(Clone, Debug, Default)]
+struct Stacks {
+    /// `common_flags`, and whether it is a stack.
+    events: Vec<(Option<FieldReader>, bool)>,
+}
+
+impl Stacks {
+    fn of(events: &EventTable) -> Self {
+        let mut found = Vec::new();
+        for event in events.iter() {
+            let id = usize::from(event.format().id);
+            if found.len() <= id {
+                found.resize(id + 1, (None, false));
+            }
+            let flags = event.field_index("common_flags").and_then(|index| event.field(index));
+            found[id] = (flags, event.is_stack());
+        }
+        Self { events: found }
+    }
+
+    /// Where a record of an event was made, and whether it is a stack. `None` if the event is not described.
+    fn origin(&self, id: u16, record: &Record<'_>) -> Option<(Origin, bool)> {
+        let (flags, is_stack) = self.events.get(usize::from(id))?;
+        let flags = flags.and_then(|flags| flags.number(record.data)).unwrap_or(0);
+        Some((Origin { stream: (record.buffer, record.cpu), flags }, *is_stack))
+    }
+}
+
+/// Which records are looked at, and not only counted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// By the events' numbers.
+    known: Vec<bool>,
+    all: bool,
+}
+
+impl Wanted {
+    /// Bytes that every record begins with, in which its event is.
+    const HEAD: usize = 8;
+
+    /// How much of a record is looked at.
+    pub(super) fn bytes_of(&self, record: &Record<'_>) -> usize {
+        let is_known = |id: u16| self.known.get(usize::from(id)).is_some_and(|known| *known);
+        let is_wanted = self.all || record.event_id().is_some_and(is_known);
+        if is_wanted { record.data.len() } else { Self::HEAD }
+    }
+}
+
+impl<A: Analysis> Feed<A> {
+    /// Hands on what is asked about of the records of a file.
+    pub fn new<S>(file: &TraceFile<S>, scope: Scope, analysis: A) -> Self
+    where
+        S: Source,
+    {
+        let is_needed = |event: &Printer| {
+            A::TOPIC
+                .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
+        };
+        let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
+        let mut feed = Self {
+            analysis,
+            scope,
+            known: KnownEvents::of(file.events(), is_needed),
+            covered: Covered::default(),
+            first: None,
+            last: 0,
+            is_past_end: false,
+            gaps: BTreeSet::new(),
+            pauses: Pauses::default(),
+            cpus: Vec::new(),
+            buffers: Vec::new(),
+            stacks: if A::WANTS_STACKS { Stacks::of(file.events()) } else { Stacks::default() },
+            awaited: BTreeMap::new(),
+        };
+        feed.know_pauses(file, &pauses);
+        feed
+    }
+
+    /// Tells which pauses a recording has had by now, if it goes on: those from before, and perhaps more. A
+    /// file says itself which it has.
+    pub fn know_pauses<S: Source>(&mut self, file: &TraceFile<S>, pauses: &[Pause]) {
+        let clock = file.reader().clock();
+        self.pauses.know(pauses.iter().map(|pause| pause.corrected(clock)));
+    }
+
+    /// Which records are to be looked at. Of others it is enough to take their first bytes.
+    pub(super) fn wanted(&self) -> Wanted {
+        let known = (0..=u16::MAX).map(|id| self.known.contains(id)).collect();
+        Wanted { known, all: A::WANTS_STACKS }
+    }
+
+    /// Takes a record. Records come in the order of time.
+    pub fn take<S: Source>(&mut self, file: &TraceFile<S>, record: &Record<'_>) {
+        if self.scope.to.is_some_and(|to| record.timestamp > to) {
+            self.is_past_end = true;
+            return;
+        }
+        let is_asked = self.is_asked(file, record.buffer);
+        // Records of damaged pages can have any time.
+        let time = record.timestamp.max(self.last);
+        self.pass_pauses(file, time);
+        let cpu = record.cpu as usize;
+        if self.cpus.get(cpu) != Some(&true) && cpu < CPUS_MAX {
+            let len = self.cpus.len().max(cpu + 1);
+            self.cpus.resize(len, false);
+            self.cpus[cpu] = true;
+        }
+        if is_asked {
+            if self.first.is_none() {
+                self.first = Some(time);
+                self.analysis.begins(time);
+            }
+            self.last = time;
+        }
+        let at = At { time, cpu: record.cpu };
+        if let Some(missed) = record.missed
+            && is_asked
+        {
+            self.covered.losses += 1;
+            self.covered.lost_events = self.covered.lost_events.saturating_add(missed);
+            self.covered.losses_uncounted += u64::from(missed == 0);
+            self.gaps.insert((record.buffer, record.cpu));
+        }
+        if !self.gaps.is_empty() {
+            self.pass_gaps(file, at, record.buffer);
+        }
+        let Some(id) = record.event_id() else { return };
+        if A::WANTS_STACKS {
+            self.take_stack(file, id, record);
+        }
+        if !is_asked {
+            return;
+        }
+        self.analysis.count(at, id);
+        let (is_known, is_picked) = (self.known.contains(id), self.analysis.picks(id));
+        if !(is_known || is_picked) || !self.is_of_buffer(id, record.buffer) {
+            return;
+        }
+        let mut is_used = false;
+        if is_known && let Some(event) = self.known.read(id, record.data) {
+            self.analysis.look(at, &event);
+            is_used = true;
+        }
+        if is_picked {
+            let record = AnyRecord { id, events: file.events(), record, names: names(file) };
+            is_used |= self.analysis.pick(at, &record);
+        }
+        if is_used {
+            self.covered.events += 1;
+            if A::WANTS_STACKS
+                && let Some(of) = self.analysis.awaits_stack()
+                && let Some((origin, _)) = self.stacks.origin(id, record)
+            {
+                let awaited = Awaited { context: origin.context(), of, since: time };
+                self.awaited.entry(origin.stream).or_default().push(awaited);
+            }
+        }
+    }
+
+    /// Events of a CPU are missing between its last record and its next one. Where that is known before the
+    /// next one comes, nothing that others do meanwhile is taken for all that happened.
+    pub fn gap<S: Source>(&mut self, file: &TraceFile<S>, buffer: usize, cpu: u32) {
+        if !self.is_asked(file, buffer) {
+            return;
+        }
+        self.gaps.insert((buffer, cpu));
+        self.end_stacks_of(file, buffer, cpu);
+        // Before the first record there is nothing that could be wrong.
+        if self.first.is_some() {
+            self.analysis.lost(At { time: self.last, cpu });
+        }
+    }
+
+    /// Tells of the pauses that begin or end before a time: nothing goes on over these that is known.
+    #[inline]
+    fn pass_pauses<S: Source>(&mut self, file: &TraceFile<S>, until: u64) {
+        while let Some(time) = self.pauses.pass(until) {
+            self.end_stacks(file, |_| true);
+            if self.first.is_none() {
+                continue;
+            }
+            // Not before what was looked at.
+            let time = time.max(self.last);
+            for cpu in (0..).zip(&self.cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
+                self.analysis.lost(At { time, cpu });
+            }
+        }
+    }
+
+    /// Tells of the gaps before a record, of which it may end one.
+    fn pass_gaps<S: Source>(&mut self, file: &TraceFile<S>, at: At, buffer: usize) {
+        if self.gaps.remove(&(buffer, at.cpu)) {
+            self.end_stacks_of(file, buffer, at.cpu);
+            self.analysis.lost(at);
+        } else if let Some((_, cpu)) = self.gaps.first() {
+            // What begins and ends within a gap is not known either. Which gap it is does not matter for
+            // that.
+            self.analysis.lost(At { time: at.time, cpu: *cpu });
+        }
+    }
+
+    /// No more stacks come for what a CPU did so far.
+    fn end_stacks_of<S: Source>(&mut self, file: &TraceFile<S>, buffer: usize, cpu: u32) {
+        for awaited in self.awaited.remove(&(buffer, cpu)).unwrap_or_default() {
+            self.analysis.stack_ended(awaited.of, &names(file));
+        }
+    }
+
+    /// A page or chunk could not be read.
+    pub fn damaged(&mut self) {
+        self.covered.damaged += 1;
+    }
+
+    /// Whether a record was seen that is behind what is asked about: those that follow are not wanted.
+    pub fn is_past_end(&self) -> bool {
+        self.is_past_end
+    }
+
+    /// The time of the first record.
+    pub fn first(&self) -> Option<u64> {
+        self.first
+    }
+
+    /// The time of the last record; 0 if there was none. After [`Feed::restart`] it is not before that time.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Forgets what was counted, and counts from this time on. A record from before that comes later all the
+    /// same is counted as one of this time. Which events the recording has is not forgotten.
+    pub fn restart(&mut self, from: u64) {
+        self.analysis.restart(from);
+        self.scope.from = Some(from);
+        self.last = self.last.max(from);
+        self.covered = Covered::default();
+    }
+
+    /// What is answered, with the records that were taken.
+    pub fn answer<S: Source>(mut self, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
+        self.end_stacks(file, |_| true);
+        // What comes behind the last record is not known.
+        let end = self.scope.to.filter(|_| self.is_past_end).unwrap_or(self.last);
+        self.pass_pauses(file, end);
+        self.told(end, file, topic)
+    }
+
+    /// What is answered up to this time, from before which all records were taken, and none behind it. More
+    /// may be taken afterwards; an event whose stack may still come then is not in the answer of those that
+    /// are about stacks, but in the next one.
+    pub fn answer_until<S: Source>(
+        &mut self,
+        end: u64,
+        file: &TraceFile<S>,
+        topic: Topic,
+    ) -> (A::Answer, Covered) {
+        self.end_stacks(file, |awaited| awaited.since.saturating_add(STACK_WITHIN) <= end);
+        self.pass_pauses(file, end);
+        self.clone().told(end, file, topic)
+    }
+
+    /// No more of these stacks will come.
+    fn end_stacks<S: Source>(&mut self, file: &TraceFile<S>, is_over: impl Fn(&Awaited) -> bool) {
+        let Self { awaited, analysis, .. } = self;
+        let names = names(file);
+        awaited.retain(|_, of_stream| {
+            of_stream.retain(|awaited| {
+                let is_over = is_over(awaited);
+                if is_over {
+                    analysis.stack_ended(awaited.of, &names);
+                }
+                !is_over
+            });
+            !of_stream.is_empty()
+        });
+    }
+
+    fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
+        let recorded = Recorded::of(file.reader());
+        let (missing, unseen) = self.lacks_of(&recorded, file.events(), topic);
+        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, .. } = self;
+        covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
+        if let Some((_, cpu)) = gaps.first() {
+            analysis.lost(At { time: last, cpu: *cpu });
+        }
+        covered.to_ns = end.max(covered.from_ns);
+        (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
+        (covered.missing, covered.unseen) = (missing, unseen);
+        covered.partly = recorded.partly(topic, &scope);
+        covered.only = recorded.only;
+        (analysis.answer(end, &names(file)), covered)
+    }
+
+    /// What of the needs of an analysis is not met by the records so far: as such events were not recorded,
+    /// and as far as it is not known whether they are.
+    pub fn lacks<S: Source>(&self, file: &TraceFile<S>, topic: Topic) -> (Vec<Need>, Vec<Need>) {
+        self.lacks_of(&Recorded::of(file.reader()), file.events(), topic)
+    }
+
+    /// The same, with what the file says about which events were recorded.
+    fn lacks_of(&self, recorded: &Recorded, events: &EventTable, topic: Topic) -> (Vec<Need>, Vec<Need>) {
+        let (mut missing, mut unseen) = (Vec::new(), Vec::new());
+        for need in topic.needs() {
+            if self.has_seen(events, need) || self.analysis.does_without(need) {
+                continue;
+            }
+            match recorded.meets(events, need) {
+                WasRecorded::Yes => {}
+                WasRecorded::No => missing.push(*need),
+                WasRecorded::Perhaps => unseen.push(*need),
+            }
+        }
+        (missing, unseen)
+    }
+
+    /// Whether there was an event that is needed.
+    fn has_seen(&self, events: &EventTable, need: &Need) -> bool {
+        let is_seen =
+            |event: &&Printer| self.buffers.get(usize::from(event.format().id)).is_some_and(Option::is_some);
+        events.iter().filter(is_seen).any(|event| need.is_met_by(event.system(), event.name()))
+    }
+
+    /// Gives the frames of a stack to whom they belong. Any other record ends what its context waited for.
+    fn take_stack<S: Source>(&mut self, file: &TraceFile<S>, id: u16, record: &Record<'_>) {
+        let Some((origin, is_stack)) = self.stacks.origin(id, record) else { return };
+        let Some(awaited) = self.awaited.get_mut(&origin.stream) else { return };
+        let found = awaited.iter().position(|awaited| awaited.context == origin.context());
+        let Some(index) = found else { return };
+        if !is_stack {
+            let Awaited { of, .. } = awaited.swap_remove(index);
+            self.analysis.stack_ended(of, &names(file));
+        } else if let Some(printer) = file.events().get(id) {
+            let Awaited { of, .. } = awaited[index];
+            let is_kernel = printer.is_kernel_stack();
+            let analysis = &mut self.analysis;
+            each_frame(printer, record.data, &mut |addresses| {
+                analysis.stack(of, Frames { is_kernel, addresses });
+            });
+        }
+    }
+
+    /// Whether a buffer is asked about.
+    fn is_asked<S: Source>(&self, file: &TraceFile<S>, buffer: usize) -> bool {
+        let Some(wanted) = &self.scope.buffer else { return true };
+        file.reader().buffers().get(buffer).is_some_and(|buffer| buffer.name == *wanted)
+    }
+
+    /// Whether an event is taken from this buffer.
+    fn is_of_buffer(&mut self, id: u16, buffer: usize) -> bool {
+        let id = usize::from(id);
+        if self.buffers.len() <= id {
+            self.buffers.resize(id + 1, None);
+        }
+        let is_its = *self.buffers[id].get_or_insert(buffer) == buffer;
+        self.covered.of_other_buffers += u64::from(!is_its);
+        is_its
+    }
+}
+
+fn names<S: Source>(file: &TraceFile<S>) -> Names<'_> {
+    Names {
+        symbols: file.symbols(),
+        threads: Some(&file.reader().metadata().cmdlines),
+        events: Some(file.events()),
+    }
+}

@@ -1,0 +1,502 @@
+//! Events that analyses understand, with the fields that they use.
+//!
+//! A field is found by its name once for each event of a file, so records of any kernel's layout are read. An
+//! event of a file that lacks a field which an analysis cannot do without is not known.
+
+mod kind;
+
+use self::kind::{Kind, is_optional};
+use ftrace_event::{EventTable, FieldReader, Printer, Value};
+use report::stacks::flag;
+
+/// A thread's id as records have it. 0 is the idle thread of every CPU.
+pub type Tid = u32;
+
+/// `sched:sched_switch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch<'r> {
+    /// The thread that gives the CPU away.
+    pub prev: Tid,
+    /// Its name.
+    pub prev_comm: &'r [u8],
+    /// Why, as the kernel's `prev_state`.
+    pub prev_state: u64,
+    /// The thread that gets it.
+    pub next: Tid,
+    /// Its name.
+    pub next_comm: &'r [u8],
+}
+
+/// `sched:sched_waking`, `sched:sched_wakeup` and `sched:sched_wakeup_new`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wakeup<'r> {
+    /// The thread that may run from now on.
+    pub tid: Tid,
+    /// Its name.
+    pub comm: &'r [u8],
+    /// Whether it runs for the first time.
+    pub is_new: bool,
+}
+
+/// A request to a disk or another block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'r> {
+    /// The device: 12 bits of major number above 20 bits of minor number.
+    pub device: u64,
+    /// The first sector, of 512 bytes.
+    pub sector: u64,
+    /// How much is read or written.
+    pub bytes: u64,
+    /// What is done, as the kernel's letters: `R` reads, `W` writes, `F` flushes, `D` discards, behind these
+    /// `S` for synchronous, `M` for metadata, `A` for read ahead and `F` for forced unit access
+    /// (`blk_fill_rwbs`, kernel/trace/blktrace.c).
+    pub rwbs: &'r [u8],
+    /// The thread that asks for it, or that does it for others.
+    pub comm: &'r [u8],
+}
+
+/// The first arguments of a system call, where a record has them.
+pub type Arguments = [Option<i64>; 3];
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known<'r> {
+    /// A CPU goes from one thread to another.
+    Switch(Switch<'r>),
+    /// A thread is woken.
+    Wakeup(Wakeup<'r>),
+    /// `sched:sched_migrate_task`: a thread that does not run gets another CPU.
+    Migrate {
+        /// The thread.
+        tid: Tid,
+    },
+    /// `sched:sched_process_fork`: there is a new thread.
+    Fork {
+        /// The new one.
+        child: Tid,
+        /// Its name.
+        comm: &'r [u8],
+    },
+    /// `task:task_newtask`: there is a new thread, and what it shares with the one that made it.
+    NewTask {
+        /// The new one.
+        child: Tid,
+        /// Its name.
+        comm: &'r [u8],
+        /// Whether the open files of both are the same (`CLONE_FILES`).
+        shares_files: bool,
+        /// Whether both are of one process (`CLONE_THREAD`).
+        is_thread: bool,
+        /// Whether the memory of both is the same for as long as both live: `CLONE_VM` without `CLONE_VFORK`,
+        /// after which the new one runs another program.
+        shares_memory: bool,
+    },
+    /// `task:task_rename`: a thread has another name from now on.
+    Renamed {
+        /// The thread.
+        tid: Tid,
+        /// Its name, where the record has it.
+        comm: Option<&'r [u8]>,
+    },
+    /// `sched:sched_process_exec`: a process runs another program from now on, with this thread as its only
+    /// one.
+    Exec {
+        /// The thread.
+        tid: Tid,
+    },
+    /// `sched:sched_process_free`: the id may be given to another thread.
+    Freed {
+        /// The thread.
+        tid: Tid,
+    },
+    /// A system call begins: of `raw_syscalls` or of `syscalls`.
+    CallEnter {
+        /// The number of the call.
+        number: i64,
+        /// Its first arguments, where the record has them.
+        arguments: Arguments,
+        /// The path that it is given as `filename` or `pathname`, where the record has a copy.
+        path: Option<&'r [u8]>,
+        /// Whether the event is of all calls, or of one.
+        is_raw: bool,
+    },
+    /// A system call ends.
+    CallExit {
+        /// The number of the call.
+        number: i64,
+        /// What it returns; from -4095 to -1 an error's number.
+        result: i64,
+        /// Whether the event is of all calls, or of one.
+        is_raw: bool,
+    },
+    /// `irq:irq_handler_entry`: a handler of a hardware interrupt begins.
+    IrqEntry {
+        /// The interrupt.
+        irq: i64,
+        /// Its handler.
+        name: &'r [u8],
+    },
+    /// `irq:irq_handler_exit`.
+    IrqExit {
+        /// The interrupt.
+        irq: i64,
+    },
+    /// `irq:softirq_raise`: a soft interrupt is due on this CPU.
+    SoftirqRaise {
+        /// Which.
+        vector: u64,
+    },
+    /// `irq:softirq_entry`.
+    SoftirqEntry {
+        /// Which.
+        vector: u64,
+    },
+    /// `irq:softirq_exit`.
+    SoftirqExit {
+        /// Which.
+        vector: u64,
+    },
+    /// `block:block_rq_insert`: a request is put into the queue of its device.
+    BlockInsert(Request<'r>),
+    /// `block:block_rq_issue`: a request is given to the device's driver.
+    BlockIssue(Request<'r>),
+    /// `block:block_rq_requeue`: the driver gives it back.
+    BlockRequeue {
+        /// The device.
+        device: u64,
+        /// The first sector.
+        sector: u64,
+        /// What is done, as in [`Request::rwbs`].
+        rwbs: &'r [u8],
+    },
+    /// `block:block_rq_complete`: a request, or a part of it, is done.
+    BlockComplete {
+        /// The device.
+        device: u64,
+        /// The first sector of what is done.
+        sector: u64,
+        /// How many sectors.
+        sectors: u64,
+        /// What is done, as in [`Request::rwbs`].
+        rwbs: &'r [u8],
+        /// Whether it failed; not if the record does not say.
+        is_failed: bool,
+    },
+    /// `lock:contention_begin`: a thread waits for a lock of the kernel.
+    LockBegin {
+        /// The lock's address.
+        lock: u64,
+        /// Its kind: `LCB_F_*` of include/trace/events/lock.h.
+        flags: u64,
+    },
+    /// `lock:contention_end`: it waits no longer.
+    LockEnd {
+        /// The lock's address.
+        lock: u64,
+        /// 0 if the thread has the lock now, otherwise an error's number.
+        result: i64,
+    },
+    /// `kmem:mm_page_alloc`.
+    PageAlloc {
+        /// The first page's number; `None` if there was none left.
+        pfn: Option<u64>,
+        /// How many: 2 to the power of this.
+        order: u64,
+    },
+    /// `kmem:mm_page_free`.
+    PageFree {
+        /// The first page's number.
+        pfn: u64,
+        /// How many: 2 to the power of this.
+        order: u64,
+    },
+    /// `kmem:kmalloc` and `kmem:kmem_cache_alloc`: the kernel takes memory for its own use.
+    SlabAlloc {
+        /// Where it is; 0 if there was none.
+        address: u64,
+        /// The code that asked for it.
+        call_site: u64,
+        /// How many bytes were asked for.
+        requested: u64,
+        /// How many were taken.
+        allocated: u64,
+        /// The cache that it is from, empty where the record does not say. `None` if it is one of `kmalloc`,
+        /// which has caches for sizes.
+        cache: Option<&'r [u8]>,
+    },
+    /// `kmem:kfree` and `kmem:kmem_cache_free`.
+    SlabFree {
+        /// Where it was.
+        address: u64,
+    },
+    /// `exceptions:page_fault_user` and `exceptions:page_fault_kernel`.
+    PageFault {
+        /// What was not there.
+        address: u64,
+        /// Whether a process wanted it, or the kernel.
+        is_user: bool,
+    },
+    /// `vmscan:mm_vmscan_direct_reclaim_begin` and `vmscan:mm_vmscan_memcg_reclaim_begin`: a thread that
+    /// wants memory has to find some first.
+    ReclaimBegin {
+        /// Whether it is its control group that has none left, or the machine.
+        is_of_group: bool,
+    },
+    /// `vmscan:mm_vmscan_direct_reclaim_end` and `vmscan:mm_vmscan_memcg_reclaim_end`.
+    ReclaimEnd {
+        /// Whether it was its control group that had none left.
+        is_of_group: bool,
+        /// How many pages it found.
+        pages: u64,
+    },
+    /// `oom:mark_victim`: a process is killed as there is no memory.
+    OomVictim {
+        /// Its first thread.
+        tid: Tid,
+        /// Its name, where the record has it.
+        comm: &'r [u8],
+    },
+}
+
+/// Most fields that an event is read from.
+const FIELDS: usize = 6;
+
+/// Flags of include/uapi/linux/sched.h.
+mod clone {
+    pub(super) const VM: u64 = 0x100;
+    pub(super) const FILES: u64 = 0x400;
+    pub(super) const VFORK: u64 = 0x4000;
+    pub(super) const THREAD: u64 = 0x10000;
+}
+
+/// An event of a file, and where its fields are.
+#[derive(Clone, Debug)]
+struct Plan {
+    kind: Kind,
+    /// The thread that the record is of.
+    common_pid: Option<FieldReader>,
+    common_flags: Option<FieldReader>,
+    /// In the order of [`Kind::of`].
+    fields: [Option<FieldReader>; FIELDS],
+}
+
+impl Plan {
+    fn of(event: &Printer) -> Option<Self> {
+        let (kind, names) = Kind::of(event.system(), event.name())?;
+        let field = |name: &str| event.field(event.field_index(name)?);
+        let mut fields = [None; FIELDS];
+        for (place, name) in fields.iter_mut().zip(names) {
+            *place = field(name);
+        }
+        let is_complete = names.iter().zip(&fields).all(|(name, field)| field.is_some() || is_optional(name));
+        if kind == (Kind::CallEnter { is_raw: false }) {
+            // The arguments stand behind the number, in their order.
+            let argument = |nth: usize| event.field(event.field_index(names.first()?)? + nth);
+            let path = ["__filename_val", "__pathname_val"].into_iter().find_map(field);
+            fields = [fields[0], None, argument(1), argument(2), argument(3), path];
+        }
+        let (common_pid, common_flags) = (field("common_pid"), field("common_flags"));
+        is_complete.then_some(Self { kind, common_pid, common_flags, fields })
+    }
+}
+
+/// Where a record was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Context {
+    /// By a thread.
+    #[default]
+    Thread,
+    /// In a soft interrupt.
+    Softirq,
+    /// In an interrupt, of whatever kind.
+    Irq,
+}
+
+impl Context {
+    fn of(flags: u64) -> Self {
+        if flags & (flag::HARD_IRQ | flag::NMI) != 0 {
+            Self::Irq
+        } else if flags & flag::SOFT_IRQ != 0 {
+            Self::Softirq
+        } else {
+            Self::Thread
+        }
+    }
+}
+
+/// A record that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event<'r> {
+    /// The thread that was running; `None` if the record does not say.
+    pub tid: Option<Tid>,
+    /// Whether it was interrupted.
+    pub context: Context,
+    /// What it is about.
+    pub known: Known<'r>,
+}
+
+/// The events of a file that are known.
+#[derive(Clone, Debug)]
+pub struct KnownEvents {
+    /// By the events' numbers.
+    plans: Vec<Option<Plan>>,
+}
+
+impl KnownEvents {
+    /// Those of a table for which `is_wanted` holds.
+    pub fn of(events: &EventTable, is_wanted: impl Fn(&Printer) -> bool) -> Self {
+        let len = events.iter().map(|event| usize::from(event.format().id) + 1).max().unwrap_or(0);
+        let mut plans = vec![None; len];
+        for event in events.iter().filter(|event| is_wanted(event)) {
+            if let Some(plan) = plans.get_mut(usize::from(event.format().id)) {
+                *plan = Plan::of(event);
+            }
+        }
+        Self { plans }
+    }
+
+    /// Whether an event is known.
+    pub fn contains(&self, id: u16) -> bool {
+        self.plans.get(usize::from(id)).is_some_and(Option::is_some)
+    }
+
+    /// Reads a record. `None` if its event is not known, or if it is too short for what its event has.
+    #[inline]
+    pub fn read<'r>(&self, id: u16, record: &'r [u8]) -> Option<Event<'r>> {
+        let plan = self.plans.get(usize::from(id))?.as_ref()?;
+        let common = |field: Option<FieldReader>| field?.number(record);
+        Some(Event {
+            tid: common(plan.common_pid).map(|tid| tid as Tid),
+            context: Context::of(common(plan.common_flags).unwrap_or(0)),
+            known: Fields { of: &plan.fields, record }.known(plan.kind)?,
+        })
+    }
+}
+
+/// The fields of a record that it is read from, in the order of [`Kind::of`].
+struct Fields<'e, 'r> {
+    of: &'e [Option<FieldReader>; FIELDS],
+    record: &'r [u8],
+}
+
+impl<'r> Fields<'_, 'r> {
+    fn signed(&self, nth: usize) -> Option<i64> {
+        self.number(nth).map(u64::cast_signed)
+    }
+
+    #[inline]
+    fn number(&self, nth: usize) -> Option<u64> {
+        self.of[nth].as_ref()?.number(self.record)
+    }
+
+    fn tid(&self, nth: usize) -> Option<Tid> {
+        self.number(nth).map(|number| number as Tid)
+    }
+
+    /// The number that stands for none where all others are taken: all its bits are ones.
+    fn none(&self, nth: usize) -> u64 {
+        self.of[nth].map_or(u64::MAX, |field| field.all_ones())
+    }
+
+    /// A text; none where the record has none.
+    #[inline]
+    fn text(&self, nth: usize) -> &'r [u8] {
+        self.of[nth].as_ref().and_then(|field| field.text(self.record)).unwrap_or_default()
+    }
+
+    /// The same, if the event has it.
+    fn text_if_there(&self, nth: usize) -> Option<&'r [u8]> {
+        self.of[nth].map(|_| self.text(nth))
+    }
+
+    fn request(&self) -> Option<Request<'r>> {
+        let (device, sector, bytes) = (self.number(0)?, self.number(1)?, self.number(2)?);
+        Some(Request { device, sector, bytes, rwbs: self.text(3), comm: self.text(4) })
+    }
+
+    fn arguments(&self, is_raw: bool) -> Arguments {
+        if !is_raw {
+            return [2, 3, 4].map(|nth| self.signed(nth));
+        }
+        let Some(Ok(Value::Array(numbers))) = self.of[1].map(|field| field.value(self.record)) else {
+            return [None; 3];
+        };
+        let mut numbers = numbers.iter().map(|number| number.address().map(u64::cast_signed));
+        std::array::from_fn(|_| numbers.next().flatten())
+    }
+
+    fn known(&self, kind: Kind) -> Option<Known<'r>> {
+        Some(match kind {
+            Kind::Switch => Known::Switch(Switch {
+                prev: self.tid(0)?,
+                prev_comm: self.text(1),
+                prev_state: self.number(2)?,
+                next: self.tid(3)?,
+                next_comm: self.text(4),
+            }),
+            Kind::Wakeup { is_new } => {
+                Known::Wakeup(Wakeup { tid: self.tid(0)?, comm: self.text(1), is_new })
+            }
+            Kind::Migrate => Known::Migrate { tid: self.tid(0)? },
+            Kind::Fork => Known::Fork { child: self.tid(0)?, comm: self.text(1) },
+            Kind::NewTask => {
+                let flags = self.number(2)?;
+                Known::NewTask {
+                    child: self.tid(0)?,
+                    comm: self.text(1),
+                    shares_files: flags & clone::FILES != 0,
+                    is_thread: flags & clone::THREAD != 0,
+                    shares_memory: flags & (clone::VM | clone::VFORK) == clone::VM,
+                }
+            }
+            Kind::Renamed => Known::Renamed { tid: self.tid(0)?, comm: self.text_if_there(1) },
+            Kind::Exec => Known::Exec { tid: self.tid(0)? },
+            Kind::Freed => Known::Freed { tid: self.tid(0)? },
+            Kind::CallEnter { is_raw } => Known::CallEnter {
+                number: self.signed(0)?,
+                arguments: self.arguments(is_raw),
+                path: self.text_if_there(5).filter(|path| !path.is_empty()),
+                is_raw,
+            },
+            Kind::CallExit { is_raw } => {
+                Known::CallExit { number: self.signed(0)?, result: self.signed(1)?, is_raw }
+            }
+            Kind::IrqEntry => Known::IrqEntry { irq: self.signed(0)?, name: self.text(1) },
+            Kind::IrqExit => Known::IrqExit { irq: self.signed(0)? },
+            Kind::SoftirqRaise => Known::SoftirqRaise { vector: self.number(0)? },
+            Kind::SoftirqEntry => Known::SoftirqEntry { vector: self.number(0)? },
+            Kind::SoftirqExit => Known::SoftirqExit { vector: self.number(0)? },
+            Kind::BlockInsert => Known::BlockInsert(self.request()?),
+            Kind::BlockIssue => Known::BlockIssue(self.request()?),
+            Kind::BlockRequeue => {
+                Known::BlockRequeue { device: self.number(0)?, sector: self.number(1)?, rwbs: self.text(2) }
+            }
+            Kind::BlockComplete => Known::BlockComplete {
+                device: self.number(0)?,
+                sector: self.number(1)?,
+                sectors: self.number(2)?,
+                rwbs: self.text(3),
+                is_failed: self.number(4).is_some_and(|error| error != 0),
+            },
+            Kind::LockBegin => Known::LockBegin { lock: self.number(0)?, flags: self.number(1)? },
+            Kind::LockEnd => Known::LockEnd { lock: self.number(0)?, result: self.signed(1)? },
+            Kind::PageAlloc => {
+                let pfn = Some(self.number(0)?).filter(|pfn| *pfn != self.none(0));
+                Known::PageAlloc { pfn, order: self.number(1)? }
+            }
+            Kind::PageFree => Known::PageFree { pfn: self.number(0)?, order: self.number(1)? },
+            Kind::SlabAlloc { is_kmalloc } => Known::SlabAlloc {
+                address: self.number(0)?,
+                call_site: self.number(1)?,
+                requested: self.number(2)?,
+                allocated: self.number(3)?,
+                cache: (!is_kmalloc).then(|| self.text(4)),
+            },
+            Kind::SlabFree => Known::SlabFree { address: self.number(0)? },
+            Kind::PageFault { is_user } => Known::PageFault { address: self.number(0)?, is_user },
+            Kind::ReclaimBegin { is_of_group } => Known::ReclaimBegin { is_of_group },
+            Kind::ReclaimEnd { is_of_group } => Known::ReclaimEnd { is_of_group, pages: self.number(0)? },
+            Kind::OomVictim => Known::OomVictim { tid: self.tid(0)?, comm: self.text(1) },
+        })
+    }
+}

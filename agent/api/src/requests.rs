@@ -1,0 +1,242 @@
+//! The requests. Bodies and answers are JSON; an answer that is not `2xx` is a
+//! [`ControlError`](super::ControlError).
+//!
+//! `S` is the name of a session, `D` a [domain](super::Domain), `C` the name of a channel, each
+//! percent-encoded, as are `T`, the name of a trigger, and `M`, that of a map. Sessions and triggers are
+//! those of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/daemon` | | [`Daemon`] |
+//! | `GET /v1/sessions` | | list of [`Summary`](super::Summary) |
+//! | `POST /v1/sessions` | [`NewSession`](super::NewSession) | [`Created`](super::Created) |
+//! | `GET /v1/sessions/S` | | [`Session`](super::Session) |
+//! | `DELETE /v1/sessions/S` | | [`Destroyed`](super::Destroyed) |
+//! | `POST /v1/sessions/S/start` | | |
+//! | `POST /v1/sessions/S/stop` | | [`Stopped`](super::Stopped) |
+//! | `POST /v1/sessions/S/clear` | | |
+//! | `POST /v1/sessions/S/regenerate/WHAT` (`metadata`, `statedump`) | | |
+//! | `POST /v1/sessions/S/rotations` | | [`Rotation`](super::Rotation) |
+//! | `GET /v1/sessions/S/rotations/ID` | | [`Rotation`](super::Rotation) |
+//! | `POST /v1/sessions/S/schedules`, `DELETE` | [`Schedule`](super::Schedule) | |
+//! | `POST /v1/sessions/S/snapshots` | [`TakeSnapshot`] | [`Snapshot`](super::Snapshot) |
+//! | `POST /v1/sessions/S/snapshot-outputs` | [`SnapshotOutput`](super::SnapshotOutput) | the same |
+//! | `DELETE /v1/sessions/S/snapshot-outputs/ID-OR-NAME` | | |
+//! | `POST /v1/sessions/S/domains/D/channels` | [`NewChannel`] | [`Channel`](super::Channel) |
+//! | `PATCH /v1/sessions/S/domains/D/channels/C` | [`Enable`] | |
+//! | `POST /v1/sessions/S/domains/D/channels/C/rules`, `DELETE` | [`EventRule`](super::EventRule) | |
+//! | `PATCH /v1/sessions/S/domains/D/channels/C/rules` | [`EnableRules`] | [`RulesChanged`] |
+//! | `POST /v1/sessions/S/domains/D/channels/C/contexts` | [`NewContexts`] | |
+//! | `POST /v1/sessions/S/domains/D/trackers` | [`Track`] | [`Tracker`](super::Tracker) |
+//! | `GET /v1/instrumentation/D?syscalls=BOOL&fields=BOOL` | | list of [`InstrumentationPoint`](super::InstrumentationPoint) |
+//! | `GET /v1/sessions/S/usage` | | [`Usage`](super::Usage) |
+//! | `GET /v1/usage` | | list of [`Usage`](super::Usage), without events |
+//! | `POST /v1/sessions/S/maps` | [`NewMap`](super::NewMap) | the same |
+//! | `GET /v1/sessions/S/maps` | | list of [`CountedMap`](super::CountedMap) |
+//! | `DELETE /v1/sessions/S/maps/M` | | [`CountedMap`](super::CountedMap) |
+//! | `GET /v1/maps` | | list of [`CountedMap`](super::CountedMap) |
+//! | `GET /v1/triggers` | | list of [`Trigger`](super::Trigger) |
+//! | `POST /v1/triggers` | [`NewTrigger`](super::NewTrigger) | [`Trigger`](super::Trigger) |
+//! | `DELETE /v1/triggers/T` | | [`Trigger`](super::Trigger) |
+//! | `GET /v1/notifications` | | [`Notification`]s, one a line |
+//! | `GET /v1/openapi.json` | | this, as an OpenAPI document |
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChannelAttributes, RotationState, track::Attribute, trigger::Firing};
+
+/// The daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Daemon {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Who asks, as the daemon sees it.
+    pub uid: u32,
+}
+
+/// A snapshot that is to be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct TakeSnapshot {
+    /// The begin of its name, instead of the output's.
+    pub name: Option<String>,
+    /// A directory instead of the session's outputs, absolute.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub path: Option<PathBuf>,
+    /// The most bytes of it.
+    pub max_size: Option<u64>,
+    /// Milliseconds: older events are left out, as far as whole pages are older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_age_ms: Option<u64>,
+}
+
+/// The configuration of a daemon, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ConfigurationState {
+    /// The first of its files.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub path: PathBuf,
+    /// When that which is in force was read, in seconds since 1970.
+    pub read_at: u64,
+    /// How often it was read again since the daemon was started.
+    pub reloads: u64,
+    /// How often it was refused, and the one before stayed in force.
+    pub refused: u64,
+    /// What the last reading has led to.
+    pub last: Reload,
+}
+
+/// Whether a daemon is alive, and does what its configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Health {
+    /// Its threads answer. If not, it helps to start it anew.
+    pub live: bool,
+    /// All configured sessions record, their data are younger than their bound, and losses are below theirs.
+    pub ready: bool,
+    /// Why it is not ready.
+    pub reasons: Vec<String>,
+}
+
+/// What reading a configuration has led to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Reload {
+    /// What is wrong in it, with the places. If there is something, nothing else was done.
+    pub mistakes: Vec<String>,
+    /// What was added, changed and removed.
+    pub changes: Vec<String>,
+    /// What of the configuration in force could not be done, and why. It is tried again each 30 seconds.
+    pub failures: Vec<String>,
+}
+
+/// A channel that is to be created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewChannel {
+    /// Its name.
+    pub name: String,
+    /// What it is like.
+    #[serde(default)]
+    pub attributes: ChannelAttributes,
+}
+
+/// Switches something on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Enable {
+    /// On.
+    pub enabled: bool,
+}
+
+/// Switches rules on or off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct EnableRules {
+    /// The name that they have, literally; `None` for all of the channel.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Only those of this kind: `tracepoint`, `syscall`, `kprobe`, `function` or `user_probe`.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// On.
+    pub enabled: bool,
+}
+
+/// How many rules were switched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct RulesChanged {
+    /// Their number.
+    pub rules: u32,
+}
+
+/// Contexts that are added to a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewContexts {
+    /// As `lttng add-context --list` names them.
+    pub contexts: Vec<String>,
+}
+
+/// Changes what is recorded of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Track {
+    /// The attribute.
+    pub attribute: Attribute,
+    /// Values, or all.
+    pub values: super::Tracked,
+    /// Whether they are added; removed otherwise.
+    pub add: bool,
+}
+
+/// What happened in the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum Notification {
+    /// A rotation.
+    Rotation {
+        /// The session.
+        session: String,
+        /// The number of the chunk.
+        id: u64,
+        /// How far it is.
+        state: RotationState,
+        /// Where the archived chunk is.
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        path: Option<PathBuf>,
+    },
+    /// A session was started or stopped, by a request or because it cannot go on.
+    Activity {
+        /// The session.
+        session: String,
+        /// Whether it is started.
+        active: bool,
+        /// Why, if nobody asked for it.
+        reason: Option<String>,
+    },
+    /// Something is to be known of what a session records: events that are left out, and why.
+    Note {
+        /// The session.
+        session: String,
+        /// What.
+        text: String,
+    },
+    /// Events were lost since the notification before.
+    Lost {
+        /// The session.
+        session: String,
+        /// The channel.
+        channel: String,
+        /// How many since the session was created.
+        discarded: u64,
+    },
+    /// A trigger with the action `notify` has fired.
+    Trigger(Firing),
+    /// The event rule of a trigger matches more often than the daemon can be told.
+    TriggerMissed {
+        /// The trigger.
+        trigger: String,
+        /// How many matches nothing was told of since the trigger was added.
+        missed: u64,
+    },
+    /// So many notifications were left out here, because this client did not read them.
+    LeftOut {
+        /// How many.
+        count: u64,
+    },
+}

@@ -1,0 +1,273 @@
+//! The trace of a recording, from its beginning to its last archive.
+
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    CtfOptions, CtfOutput, Written, buffers,
+    chunks::{Archives, OpenChunk},
+    followed::{Closed, Followed, Patience},
+    ledger,
+    parts::{Parts, Place},
+};
+use crate::follow::{FollowError, Follower};
+use crate::{FinishError, Finished, Recorded, Spool, Stats};
+use recording::sync_tree;
+
+/// How often it is looked for new events.
+const LOOK: Duration = Duration::from_millis(200);
+/// The same where somebody wants to see them sooner.
+const LOOK_SOON: Duration = Duration::from_millis(10);
+
+/// The trace of a recording.
+#[derive(Debug)]
+pub(crate) struct LiveTrace {
+    output: CtfOutput,
+    trace: Option<OpenTrace>,
+    followed: Option<Followed>,
+    flushed: Instant,
+    archives: Archives,
+    /// Why nothing more is written.
+    given_up: Option<String>,
+    /// Whether it was told that the archive which is recorded to will not be in the trace.
+    is_told: bool,
+    /// What the user should know of the archive at hand.
+    notes: Vec<String>,
+}
+
+/// What is written.
+#[derive(Debug)]
+struct OpenTrace {
+    writer: Parts,
+    /// `None` once it is closed.
+    chunk: Option<OpenChunk>,
+    /// Events of the chunks before.
+    events_before: u64,
+}
+
+impl LiveTrace {
+    pub(crate) fn new(output: CtfOutput) -> Self {
+        Self {
+            output,
+            trace: None,
+            followed: None,
+            flushed: Instant::now(),
+            archives: Archives::default(),
+            given_up: None,
+            is_told: false,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Takes what follows the archive that is recorded to after those that are closed. Without it, the
+    /// archive is written when it is closed.
+    pub(crate) fn follow(&mut self, follower: Result<Follower, FollowError>) {
+        match follower {
+            _ if self.given_up.is_some() => {}
+            Ok(follower) => self.followed = Some(Followed::new(follower)),
+            Err(error) => self.notes.push(format!("the trace was not written meanwhile: {error}")),
+        }
+    }
+
+    /// Whether it is the trace that goes there.
+    pub(crate) fn is_to(&self, output: &CtfOutput) -> bool {
+        self.output.is_same(output)
+    }
+
+    /// Whether it was told before that the archive which is closed now is not in the trace.
+    pub(crate) fn take_told(&mut self) -> bool {
+        std::mem::take(&mut self.is_told)
+    }
+
+    /// Where the archive is that is written.
+    pub(crate) fn spool(&self) -> Option<PathBuf> {
+        self.followed.as_ref().map(|followed| followed.follower.dir().to_owned())
+    }
+
+    /// How long nothing is to be done, if something is to be done at all.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let CtfOptions { flush, live, .. } = self.output.options();
+        // Viewers wait for this as well.
+        let share = if *live { 2 } else { 1 };
+        let look = flush.map_or(LOOK, |every| LOOK.min((every / share).max(LOOK_SOON)));
+        (self.given_up.is_none() && self.followed.is_some()).then_some(look)
+    }
+
+    /// Writes what there is by now; with `all`, without waiting for anything, and so that it can be read.
+    ///
+    /// # Errors
+    /// Nothing more is written from now on. The recording goes on, and is in its spool.
+    pub(crate) fn go_on(&mut self, all: bool) -> Result<(), FinishError> {
+        // Who is too far behind to be given more gets it later: it stays in the spool.
+        let must_wait = self.output.is_held() || (!all && self.output.publication.is_full());
+        if self.given_up.is_some() || must_wait {
+            return Ok(());
+        }
+        let patience = if all { Patience::Now } else { Patience::Wait };
+        let written = self.tail(patience).and_then(|()| match &mut self.trace {
+            Some(OpenTrace { writer, .. }) if all => Ok(writer.flush()?),
+            _ => Ok(()),
+        });
+        if let Err(error) = &written {
+            self.give_up(error);
+            self.is_told = true;
+        }
+        written
+    }
+
+    /// Writes what describes the trace anew, from what the recorder says of it now.
+    ///
+    /// # Errors
+    /// As for [`LiveTrace::go_on`].
+    pub(crate) fn describe(&mut self) -> Result<(), FinishError> {
+        if self.given_up.is_some() {
+            return Ok(());
+        }
+        let described = self.try_describe();
+        if let Err(error) = &described {
+            self.give_up(error);
+            self.is_told = true;
+        }
+        described
+    }
+
+    fn try_describe(&mut self) -> Result<(), FinishError> {
+        let Some(head) = self.followed.as_mut().map(Followed::describe).transpose()?.flatten() else {
+            return Ok(());
+        };
+        if let Some(OpenTrace { writer, chunk: Some(_), .. }) = &mut self.trace {
+            writer.describe_again(head)?;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, error: &FinishError) {
+        self.given_up = Some(error.to_string());
+        self.followed = None;
+        self.output.publication.end();
+    }
+
+    /// Writes the rest of an archive, and removes its spool. Gives what it has become.
+    ///
+    /// # Errors
+    /// It is still in its spool, and nothing more is written from now on.
+    pub(crate) fn close(&mut self, recorded: Recorded, is_last: bool) -> Result<Finished, FinishError> {
+        if let Some(why) = &self.given_up {
+            return Err(FinishError::TraceEnded(why.clone()));
+        }
+        let closed = self.try_close(recorded, is_last);
+        self.followed = None;
+        if let Err(error) = &closed {
+            self.give_up(error);
+        }
+        closed
+    }
+
+    fn try_close(&mut self, recorded: Recorded, is_last: bool) -> Result<Finished, FinishError> {
+        let Recorded { spool, manifest, stats, .. } = recorded;
+        if self.followed.is_none() {
+            self.follow(Ok(Follower::of_spool(&spool)?));
+        }
+        self.tail(Patience::Over)?;
+        let fell_behind = self.followed.as_ref().map_or(0, |followed| followed.follower.fell_behind());
+        let empty = || FollowError::Empty { path: spool.dir().to_owned() };
+        let Some(OpenTrace { writer, chunk, events_before }) = &mut self.trace else {
+            return Err(empty().into());
+        };
+        let Some(chunk) = chunk.take() else { return Err(empty().into()) };
+        let Some(followed) = &self.followed else { return Err(empty().into()) };
+        // The names that the sets of rings have where it is followed.
+        let channels = followed.follower.manifest().channels.clone();
+        let in_memory = buffers(followed.follower.manifest(), true);
+        if !manifest.overwrites() && !in_memory.is_empty() {
+            write_in_memory(&spool, in_memory, writer)?;
+        }
+        let counted = ledger(&manifest, &Stats { channels, ..stats.clone() });
+        let end = stats.covered.map_or(0, |(_, to)| to);
+        followed.end(writer, &Closed { end, ledger: &counted, manifest: &manifest })?;
+        let events = writer.events() - *events_before;
+        *events_before = writer.events();
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(super::notes(&writer.take_not_carried()));
+        let domains: Vec<_> = writer.domains().map(|(name, dir)| (name.to_owned(), dir.clone())).collect();
+        let file_bytes = domains.iter().map(|(_, dir)| sync_tree(dir)).sum::<Result<u64, _>>()?;
+        chunk.dir().sync();
+        let archive = manifest.archive.filter(|name| name.number > 1 || !is_last);
+        let path = match archive {
+            Some(name) => self.archives.add(&self.output, (chunk, &domains), name)?,
+            None => self.output.dir().path().to_owned(),
+        };
+        self.output.publication.close_chunk(manifest.archive.and_then(|name| name.end_ns));
+        Written { events, fell_behind }.conclude(spool, &stats, &mut notes);
+        Ok(Finished { path, file_bytes, stats, notes })
+    }
+
+    /// Writes what there is of the archive by now.
+    fn tail(&mut self, patience: Patience) -> Result<(), FinishError> {
+        let Some(followed) = &mut self.followed else { return Ok(()) };
+        let Some(looked) = followed.look(patience)? else { return Ok(()) };
+        let Some(head) = followed.head() else { return Ok(()) };
+        if looked.is_first {
+            let archive = followed.follower.manifest().archive;
+            let chunk = if self.trace.is_none() && self.output.is_begun {
+                OpenChunk::create_again(&self.output, archive)?
+            } else {
+                OpenChunk::create(&self.output, archive)?
+            };
+            let publication = &self.output.publication;
+            publication.begin_chunk(archive.map_or(1, |name| name.number), archive.map(|name| name.begin_ns));
+            let manifest = followed.follower.manifest();
+            let published = Some(Arc::clone(publication));
+            let place = Place::new(chunk.dir().clone(), published, followed.follower.files().clone());
+            if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {
+                writer.next_chunk(place, (head, manifest))?;
+                *open = Some(chunk);
+            } else {
+                if self.output.options.live {
+                    // The state comes first, and the streams when all of them are known.
+                    publication.begin_partial();
+                }
+                let shapes = self.output.options.shapes.clone();
+                let writer = Parts::create(&self.output, shapes, (head, manifest), place)?;
+                self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
+            }
+        }
+        let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(()) };
+        if looked.has_late_state {
+            writer.put_late_state(head)?;
+        }
+        followed.put_states(writer)?;
+        let (every, flushed, output) = (self.output.options.flush, &mut self.flushed, &self.output);
+        followed.write(writer, &mut |writer, known_until| {
+            if every.is_some_and(|every| flushed.elapsed() >= every) {
+                *flushed = Instant::now();
+                // At the end everything is known; the last packets say how long that was.
+                if output.options.live && patience != Patience::Over && known_until != 0 {
+                    writer.tell_silence(known_until)?;
+                    output.publication.complete();
+                } else {
+                    writer.flush()?;
+                }
+            }
+            let must_wait = output.is_held() || output.publication.is_full();
+            Ok(patience == Patience::Over || !must_wait)
+        })?;
+        if followed.is_paused() {
+            // Whoever pauses wants to read what was recorded before.
+            writer.pause()?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes what channels have kept in memory until the end, beside others that were stored meanwhile.
+fn write_in_memory(spool: &Spool, buffers: HashSet<String>, writer: &mut Parts) -> Result<(), FinishError> {
+    let mut rest = Followed::new(Follower::of_spool(spool)?);
+    rest.follower.select_buffers(buffers);
+    rest.look(Patience::Over)?;
+    rest.write(writer, &mut |_, _| Ok(true))
+}

@@ -1,0 +1,188 @@
+//! Names for the user stacks of a recording.
+//!
+//! A record of `ftrace:user_stack` has addresses, and readers look every address up in the file's one table
+//! of symbols. So while stacks are recorded, the mappings of all processes are noted in the spool
+//! (`journal`), and when the file is made, each address that is in some user stack gets an entry of its own
+//! in the table (`resolve`). Its process may have ended long before.
+
+mod journal;
+mod live;
+mod resolve;
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{Seek as _, SeekFrom},
+    os::fd::{AsFd as _, OwnedFd},
+    thread::JoinHandle,
+};
+
+use agent_ebpf::FRAMES_AT;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::{
+    Manifest, Spool, SpoolError,
+    segment::{self, SegmentContent},
+    spool::SegmentFile,
+};
+use attach::mappings::MappingEvents;
+use ftrace_event::{Endian, Format};
+use journal::{Journal, Processes};
+use kernel::proc;
+pub(super) use live::LiveSymbols;
+pub(super) use resolve::UserSymbols;
+use spec::StackKind;
+use tracedat::page;
+
+/// Name of the journal in the spool.
+pub(super) const MAPPINGS: &str = "mappings";
+
+/// Addresses that get names: more than any but the longest recordings have.
+const ADDRESSES_MAX: usize = 1 << 20;
+
+/// Notes mappings in a thread of its own.
+#[derive(Debug)]
+pub(super) struct MappingReader {
+    thread: Option<JoinHandle<()>>,
+    stop: OwnedFd,
+}
+
+impl MappingReader {
+    /// Starts noting in `spool` what all processes have mapped, and what they map from now on.
+    pub(super) fn start(spool: &Spool, cpus: u32) -> std::io::Result<Self> {
+        Self::write_to(spool.files().create(MAPPINGS)?, cpus)
+    }
+
+    /// Goes on where another process has ended. What was mapped and taken away again meanwhile is not known.
+    pub(super) fn go_on(spool: &Spool, cpus: u32) -> std::io::Result<Self> {
+        let mut file = spool.files().open_for_writing(MAPPINGS)?;
+        file.seek(SeekFrom::End(0))?;
+        Self::write_to(file, cpus)
+    }
+
+    fn write_to(file: File, cpus: u32) -> std::io::Result<Self> {
+        // A CPU that is not online has no processes.
+        let mut events: Vec<MappingEvents> =
+            (0..cpus).filter_map(|cpu| MappingEvents::open(cpu).ok()).collect();
+        let mut journal = Journal::new(file);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let stopped = stop.try_clone()?;
+        let thread = std::thread::Builder::new().name("mappings".into()).spawn(move || {
+            for process in proc::processes().unwrap_or_default() {
+                // It may have ended, or be a kernel thread.
+                for mapping in proc::code_mappings(process).unwrap_or_default() {
+                    journal.mapped(process, &mapping);
+                }
+            }
+            // Whoever follows the recording names stacks by what is there.
+            journal.flush();
+            let mut last = false;
+            while !last {
+                last = wait(&events, &stopped);
+                for cpu in &mut events {
+                    cpu.read(|event| journal.event(event));
+                }
+                journal.flush();
+            }
+        })?;
+        Ok(Self { thread: Some(thread), stop })
+    }
+}
+
+/// Waits for mappings; `true` if this is the end.
+fn wait(events: &[MappingEvents], stop: &OwnedFd) -> bool {
+    let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
+    fds.extend(events.iter().map(|event| PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)));
+    // An error other than an interruption would come again and again.
+    match poll(&mut fds, None) {
+        Err(rustix::io::Errno::INTR) => false,
+        Err(_) => true,
+        Ok(_) => !fds[0].revents().is_empty(),
+    }
+}
+
+/// Ends the noting; what has been announced by then is in the journal.
+impl Drop for MappingReader {
+    fn drop(&mut self) {
+        // The counter of an eventfd takes one.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed; some frames then have no names.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The symbols of all user stacks in the data, if the recording has any.
+pub(super) fn collect<'a>(
+    spool: &Spool,
+    manifest: &Manifest,
+    data: impl Iterator<Item = &'a (SegmentFile, SegmentContent)>,
+) -> Result<UserSymbols, SpoolError> {
+    // The journal exists only where user stacks were recorded.
+    let Ok(text) = spool.files().read(MAPPINGS) else { return Ok(UserSymbols::default()) };
+    let Some(id) = stack_id(manifest) else { return Ok(UserSymbols::default()) };
+    let mut frames = BTreeSet::new();
+    for (segment, content) in data {
+        let path = spool.file(&segment.name);
+        let file = spool.files().open_file(&segment.name).map_err(SpoolError::io("open", &path))?;
+        segment::each_page(&file, &path, manifest.compression, content, |page| {
+            frames_of(page, id, &mut frames);
+        })?;
+    }
+    Ok(resolve::resolve(&Processes::parse(&text), &frames))
+}
+
+/// The id of the event, by the formats that go into the file.
+fn stack_id(manifest: &Manifest) -> Option<u16> {
+    let (_, name) = StackKind::User.event().split_once(':')?;
+    let formats = manifest.ftrace_events.iter().filter_map(|text| Format::parse(text).ok());
+    formats.into_iter().find(|format| format.name == name).map(|format| format.id)
+}
+
+/// Adds the frames of a page's user stacks, each with its process. A page that is damaged has them up to the
+/// damage.
+fn frames_of(page: &[u8], id: u16, frames: &mut BTreeSet<(u32, u64)>) {
+    page::each_record(page, Endian::Little, |record| {
+        if record.len() < FRAMES_AT || record[..2] != id.to_le_bytes() {
+            return;
+        }
+        let process = u32::from_le_bytes([record[8], record[9], record[10], record[11]]);
+        for frame in record[FRAMES_AT..].as_chunks().0 {
+            let address = u64::from_le_bytes(*frame);
+            if address != u64::MAX && frames.len() < ADDRESSES_MAX {
+                frames.insert((process, address));
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::io::Read as _;
+
+    use super::*;
+    use tracedat::page::{PageBuilder, Push};
+
+    #[test]
+    fn only_frames_of_user_stacks_count() {
+        let record = |id: u16, frames: &[u64]| {
+            let mut bytes = id.to_le_bytes().to_vec();
+            bytes.resize(8, 0);
+            bytes.extend_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0]);
+            bytes.extend(frames.iter().flat_map(|frame| frame.to_le_bytes()));
+            bytes
+        };
+        let mut builder = PageBuilder::new(4096, Endian::Little).unwrap();
+        for record in [record(4, &[1]), record(13, &[0x10, 0x20, u64::MAX]), record(13, &[0x10])] {
+            assert_eq!(builder.push(1, &record).unwrap(), Push::Stored);
+        }
+        let mut page = Vec::new();
+        builder.finish().unwrap().read_to_end(&mut page).unwrap();
+        let mut frames = BTreeSet::new();
+        frames_of(&page, 13, &mut frames);
+        assert_eq!(frames.into_iter().collect::<Vec<_>>(), [(7, 0x10), (7, 0x20)]);
+    }
+}

@@ -1,0 +1,257 @@
+//! From addresses to entries of the file's table of symbols.
+//!
+//! Readers know one address space, and recordings have many processes. So an entry is made for each address
+//! that some stack has, and only for those: exact, named `function+0x12`, which `%ps` prints as it is. Where
+//! two processes have different code at one address, the entry has both names. Another entry ends each
+//! address, because readers take the nearest name below for everything that is not in a stack.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use super::journal::{Mapping, Processes};
+use elf::symbols::{Function, Functions};
+
+/// The name of addresses that are in no user stack.
+const UNKNOWN: &str = "[unknown]";
+/// The name of frames that a stack does not have: readers print a fixed number.
+const NO_FRAME: &str = "-";
+
+/// What a file gets so that its user stacks can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UserSymbols {
+    /// Lines for the table of symbols.
+    pub(crate) lines: Vec<u8>,
+    /// The files that addresses are in.
+    pub(crate) binaries: Vec<Binary>,
+}
+
+impl UserSymbols {
+    /// The text of the option that names the files.
+    pub(crate) fn option_text(&self) -> Vec<u8> {
+        let mut text = serde_json::json!({ "binaries": self.binaries }).to_string().into_bytes();
+        text.push(0);
+        text
+    }
+}
+
+/// A file of code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub(crate) struct Binary {
+    path: String,
+    /// As hexadecimal digits.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    build_id: String,
+}
+
+/// Names every one of `frames`, which are addresses with their processes.
+pub(super) fn resolve(processes: &Processes<'_>, frames: &BTreeSet<(u32, u64)>) -> UserSymbols {
+    let mut resolver = Resolver::default();
+    resolver.add(processes, frames.clone());
+    resolver.finish()
+}
+
+/// Names frames, and remembers the files that they are in.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    /// By path and build id.
+    files: HashMap<Vec<u8>, HashMap<String, File>>,
+    names: BTreeMap<u64, BTreeSet<String>>,
+    /// Frames that are in no known mapping.
+    unmapped: BTreeSet<(u32, u64)>,
+}
+
+impl Resolver {
+    /// Names these frames, too, and those that were in no mapping before.
+    pub(super) fn add(&mut self, processes: &Processes<'_>, mut frames: BTreeSet<(u32, u64)>) {
+        frames.append(&mut self.unmapped);
+        for (process, address) in frames {
+            let Some(mapping) = processes.find(process, address) else {
+                self.unmapped.insert((process, address));
+                continue;
+            };
+            let name = self.file(process, mapping).name(address - mapping.start + mapping.offset);
+            self.names.entry(address).or_default().insert(name);
+        }
+    }
+
+    /// Whether there are frames that are in no known mapping.
+    pub(super) fn has_unmapped(&self) -> bool {
+        !self.unmapped.is_empty()
+    }
+
+    fn file(&mut self, process: u32, mapping: &Mapping<'_>) -> &File {
+        let of_path = self.files.entry(mapping.path.to_vec()).or_default();
+        of_path.entry(mapping.build_id.to_owned()).or_insert_with(|| File::read(process, mapping))
+    }
+
+    /// Lines for the table of symbols, of all frames so far.
+    pub(crate) fn lines(&self) -> Vec<u8> {
+        let mut names = self.names.clone();
+        for &(_, address) in &self.unmapped {
+            names.entry(address).or_default().insert(format!("{address:#x}"));
+        }
+        lines(&names)
+    }
+
+    fn finish(self) -> UserSymbols {
+        let lines = self.lines();
+        let files = self.files.into_values().flat_map(HashMap::into_values);
+        let mut binaries: Vec<Binary> = files.map(|file| file.binary).collect();
+        binaries.sort();
+        UserSymbols { lines, binaries }
+    }
+}
+
+fn lines(names: &BTreeMap<u64, BTreeSet<String>>) -> Vec<u8> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let mut text = String::new();
+    let mut line = |address: u64, name: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{address:016x} t {name}");
+    };
+    for (&address, here) in names {
+        line(address, &here.iter().map(String::as_str).collect::<Vec<_>>().join("|"));
+        if let Some(next) = address.checked_add(1)
+            && !names.contains_key(&next)
+        {
+            line(next, UNKNOWN);
+        }
+    }
+    line(u64::MAX, NO_FRAME);
+    text.into_bytes()
+}
+
+/// A mapped file and its functions.
+#[derive(Debug)]
+struct File {
+    /// For offsets that are in no function.
+    base: String,
+    /// By offset in the file.
+    functions: Vec<Function>,
+    binary: Binary,
+}
+
+impl File {
+    fn read(process: u32, mapping: &Mapping<'_>) -> Self {
+        let path = String::from_utf8_lossy(mapping.path).into_owned();
+        let base = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&path).to_owned();
+        let mut binary = Binary { path: path.clone(), build_id: mapping.build_id.to_owned() };
+        let mut functions = Vec::new();
+        if path.starts_with('/')
+            && let Some(found) = read_functions(process, Path::new(&path))
+        {
+            if binary.build_id.is_empty() {
+                found.build_id().clone_into(&mut binary.build_id);
+            }
+            // What was installed in its place meanwhile has other functions there.
+            if binary.build_id == found.build_id() {
+                functions = found.all().to_vec();
+                functions.sort_by(|a, b| a.offset.cmp(&b.offset).then_with(|| plainer(b, a)));
+            }
+        }
+        Self { base: word(&base), functions, binary }
+    }
+
+    fn name(&self, offset: u64) -> String {
+        let behind = self.functions.partition_point(|function| function.offset <= offset);
+        // Of several names for one offset, the plainest is the last.
+        let found = behind.checked_sub(1).and_then(|index| self.functions.get(index));
+        let end = |function: &Function| match function.size {
+            // Up to the next one.
+            0 => u64::MAX,
+            size => function.offset.saturating_add(size),
+        };
+        match found.filter(|function| offset < end(function)) {
+            Some(function) => format!("{}+{:#x}", word(&function.demangled()), offset - function.offset),
+            None => format!("{}+{offset:#x}", self.base),
+        }
+    }
+}
+
+/// The file as its process sees it, which may be in a container; if the process has ended, as this one does.
+fn read_functions(process: u32, path: &Path) -> Option<Functions> {
+    let root = PathBuf::from(format!("/proc/{process}/root"));
+    let inside = root.join(path.strip_prefix("/").ok()?);
+    Functions::below(&root, &inside).or_else(|_| Functions::of(path)).ok()
+}
+
+/// Which of two names for one offset is the plainer: the one that has a length, with fewer underscores, and
+/// shorter.
+fn plainer(a: &Function, b: &Function) -> std::cmp::Ordering {
+    let key = |function: &Function| {
+        let underscores = function.name.bytes().take_while(|&byte| byte == b'_').count();
+        (function.size == 0, underscores, function.name.len(), function.name.clone())
+    };
+    key(a).cmp(&key(b))
+}
+
+/// A name as the table can hold it: lines are split at blanks, and names that begin with a dollar sign are
+/// dropped.
+fn word(name: &str) -> String {
+    let name: String =
+        name.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();
+    if name.starts_with('$') { format!("_{name}") } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn addresses_get_the_names_of_their_functions() {
+        let exe = std::env::current_exe().unwrap();
+        let functions = Functions::of(&exe).unwrap();
+        let function =
+            functions.all().iter().find(|function| function.name.contains("addresses_get")).unwrap();
+        let offset = function.offset;
+        let journal = format!("m 7 10000000 50000000 0 - {}\n", exe.display());
+        let frames = [(7, 0x1000_0000 + offset + 3), (7, 0x1000_0001), (8, 0x42)];
+        let found = resolve(&Processes::parse(journal.as_bytes()), &frames.into_iter().collect());
+        let text = String::from_utf8(found.lines).unwrap();
+        let name = word(&function.demangled());
+        assert!(text.contains(&format!("{:016x} t {name}+0x3\n", 0x1000_0000 + offset + 3)), "{text}");
+        let base = exe.file_name().unwrap().display();
+        assert!(text.contains(&format!("0000000010000001 t {base}+0x1\n")), "{text}");
+        assert!(text.contains("0000000000000042 t 0x42\n0000000000000043 t [unknown]\n"), "{text}");
+        assert!(text.ends_with("ffffffffffffffff t -\n"));
+        assert_eq!(found.binaries.len(), 1);
+        assert_eq!(found.binaries[0].build_id, functions.build_id());
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_names_nothing() {
+        let exe = std::env::current_exe().unwrap();
+        let offset = Functions::of(&exe).unwrap().all()[0].offset;
+        let journal = format!("m 7 10000000 50000000 0 abcd {}\n", exe.display());
+        let frames = [(7, 0x1000_0000 + offset)].into_iter().collect();
+        let found = resolve(&Processes::parse(journal.as_bytes()), &frames);
+        let base = exe.file_name().unwrap().display().to_string();
+        assert!(String::from_utf8(found.lines).unwrap().contains(&format!(" t {base}+{offset:#x}\n")));
+    }
+
+    #[test]
+    fn different_code_at_one_address_is_not_mistaken() {
+        let journal = b"m 1 1000 2000 0 - //one\nm 2 1000 2000 100 - //two\n";
+        let frames = [(1, 0x1010), (2, 0x1010), (2, 0x1011)].into_iter().collect();
+        let found = resolve(&Processes::parse(journal), &frames);
+        let expected = "0000000000001010 t one+0x10|two+0x110\n\
+                        0000000000001011 t two+0x111\n\
+                        0000000000001012 t [unknown]\n\
+                        ffffffffffffffff t -\n";
+        assert_eq!(String::from_utf8(found.lines).unwrap(), expected);
+        assert_eq!(resolve(&Processes::parse(journal), &BTreeSet::new()), UserSymbols::default());
+    }
+
+    #[test]
+    fn names_are_single_words() {
+        assert_eq!(word("<Vec<T> as Trait>::call"), "<Vec<T>_as_Trait>::call");
+        assert_eq!(word("$x"), "_$x");
+    }
+}

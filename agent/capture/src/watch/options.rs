@@ -1,0 +1,91 @@
+//! What is watched, planned for the running kernel.
+
+use std::sync::Arc;
+
+use super::decode::Decoder;
+use crate::{CaptureEvent, CaptureOptions, CaptureProbe, TaskFilter};
+use attach::{KernelLayout, SharedMaps};
+use compile::context::Counters;
+use compile::fast::Hooks;
+use compile::scope::Scope;
+use spec::StringLimit;
+use spec::TraceClock;
+
+/// How is watched; made by [`WatchOptions::of_kernel`](plan), or of a recording by
+/// [`Session::watch_options`](crate::Session::watch_options), and of maps by
+/// [`Counting::watch_options`](crate::Counting::watch_options).
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// Clock of the time stamps.
+    pub clock: TraceClock,
+    /// Pages in each CPU's ring.
+    pub ring_pages: u32,
+    /// How many events there can be at a time, over all rules.
+    pub events: usize,
+    /// Leave out events of this process's own threads.
+    pub exclude_self: bool,
+    /// CPUs whose events are watched.
+    pub cpus: Vec<u32>,
+    /// One more than the highest possible CPU id.
+    pub possible_cpus: u32,
+    /// The counters that captured contexts read.
+    pub counters: Arc<Counters>,
+    /// Where things are in this kernel's structures.
+    pub layout: KernelLayout,
+    /// Whose events are watched.
+    pub threads: Threads,
+}
+
+/// Whose events are watched: those of all threads, or those that a recording is of.
+#[derive(Clone, Debug, Default)]
+pub struct Threads {
+    pub(crate) tasks: Option<TaskFilter>,
+    pub(crate) scope: Option<Scope>,
+    /// The sets of threads that the recording keeps.
+    pub(crate) maps: Option<Arc<SharedMaps>>,
+}
+
+impl WatchOptions {
+    /// Pages in each CPU's ring where nothing else is said.
+    pub const RING_PAGES: u32 = 64;
+    /// Events at a time where nothing else is said.
+    pub const EVENTS: usize = 1024;
+
+    /// Of the threads, the CPUs and the clock of a recording, whose sets of threads are in these maps.
+    pub(crate) fn beside(options: &CaptureOptions, maps: SharedMaps) -> Self {
+        let (tasks, scope) = (options.tasks.clone(), options.scope.clone());
+        Self {
+            clock: options.clock,
+            ring_pages: Self::RING_PAGES,
+            events: Self::EVENTS,
+            exclude_self: options.exclude_self,
+            cpus: options.cpus.clone(),
+            possible_cpus: options.possible_cpus,
+            counters: Arc::clone(&options.counters),
+            layout: options.layout,
+            threads: Threads { tasks, scope, maps: Some(Arc::new(maps)) },
+        }
+    }
+}
+
+/// A rule that is ready to be watched; made by `plan::watch_rule`.
+#[derive(Clone, Debug)]
+pub struct WatchRule {
+    /// The events.
+    pub events: Vec<CaptureEvent>,
+    /// The probes after those of them that take the lane [`Lane::Probe`](compile::fast::Lane::Probe).
+    pub probes: Vec<CaptureProbe>,
+    /// Where the fast lane's system call programs are attached, if an event needs them.
+    pub hooks: Option<Hooks>,
+    /// How much is told of strings that system calls are given.
+    pub strings: StringLimit,
+    /// What reads the records of each event, in their order.
+    pub decoders: Vec<Arc<Decoder>>,
+}
+
+impl WatchRule {
+    /// The events that it watches, as `system:name`.
+    pub fn events(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.events.iter().map(|event| event.name.as_str())
+    }
+}

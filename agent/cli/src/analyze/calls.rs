@@ -1,0 +1,64 @@
+//! `analyze syscalls`, as text.
+
+use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, times};
+use crate::units::count;
+use analysis::answers::{Call, CallsAnswer, Covered};
+
+/// Most errors that are named of a call.
+const ERRORS: usize = 3;
+
+/// Tables of calls and of threads.
+pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
+    let mut text = no_room(answer.left_out, "a thread or a call");
+    let off_cpu = |time: u64| if answer.has_switches { duration(time) } else { "?".to_owned() };
+    let rest = [("OFF CPU", Right), ("FAILED", Right), ("OPEN", Right), ("ERRORS", Left)];
+    let mut calls = Table::new(
+        "System calls, by the time that they took; OPEN: without an end",
+        &[&[("CALL", Left)], &TIMES, &rest],
+    );
+    for call in &answer.calls {
+        let counts = [count(call.failed), count(call.unfinished), errors(call)];
+        calls.row(&[&[name(call)], &times(&call.times), &[off_cpu(call.off_cpu_ns)], &counts]);
+    }
+    text += &calls.text(limit);
+    let heads = [
+        ("THREAD", Left),
+        ("TID", Right),
+        ("CALLS", Right),
+        ("TOTAL", Right),
+        ("OFF CPU", Right),
+        ("FAILED", Right),
+        ("MOSTLY", Left),
+    ];
+    let mut threads = Table::new("Threads, by the time that they were in system calls", &[&heads]);
+    threads.leave_out(answer.threads.len().saturating_sub(limit));
+    for thread in answer.threads.iter().take(limit) {
+        threads.row(&[&[
+            thread.comm.clone(),
+            thread.tid.to_string(),
+            count(thread.count),
+            duration(thread.total_ns),
+            off_cpu(thread.off_cpu_ns),
+            count(thread.failed),
+            thread.most.clone().unwrap_or_default(),
+        ]]);
+    }
+    text + &threads.text(limit)
+}
+
+fn name(call: &Call) -> String {
+    call.name.clone().unwrap_or_else(|| format!("call {}", call.number))
+}
+
+/// The most frequent errors of a call.
+fn errors(call: &Call) -> String {
+    let named = call.errors.iter().take(ERRORS).map(|error| {
+        let name = error.name.map_or_else(|| error.errno.to_string(), str::to_owned);
+        format!("{name} {}", count(error.count))
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if call.errors.len() > ERRORS {
+        text += ", ...";
+    }
+    text
+}

@@ -1,0 +1,45 @@
+//! `analyze irq`, as text.
+
+use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, times};
+use crate::units::count;
+use analysis::answers::{Covered, IrqsAnswer};
+
+/// Tables of CPUs, of handlers and of soft interrupts.
+pub(super) fn text(answer: &IrqsAnswer, covered: &Covered, limit: usize) -> String {
+    let mut text = no_room(answer.left_out, "an interrupt");
+    let whole = covered.to_ns.saturating_sub(covered.from_ns);
+    let heads =
+        [("CPU", Right), ("IRQ", Right), ("%", Right), ("SOFTIRQ", Right), ("%", Right), ("COUNT", Right)];
+    let mut cpus = Table::new("CPUs", &[&heads]);
+    for cpu in &answer.cpus {
+        cpus.row(&[&[
+            cpu.cpu.to_string(),
+            duration(cpu.irq_ns),
+            percent(cpu.irq_ns, whole),
+            duration(cpu.softirq_ns),
+            percent(cpu.softirq_ns, whole),
+            count(cpu.count),
+        ]]);
+    }
+    text += &cpus.text(usize::MAX);
+    let heads: [&[_]; 3] = [&[("IRQ", Right), ("HANDLER", Left)], &TIMES, &[("OWN", Right)]];
+    let mut irqs = Table::new("Interrupts, by their own time", &heads);
+    for irq in &answer.irqs {
+        let name = [irq.irq.to_string(), irq.name.clone()];
+        irqs.row(&[&name, &times(&irq.times), &[duration(irq.own_ns)]]);
+    }
+    text += &irqs.text(limit);
+    let late = [("RAISED", Right), ("LATE P50", Right), ("LATE P99", Right), ("LATE MAX", Right)];
+    let heads: [&[_]; 4] = [&[("SOFTIRQ", Left)], &TIMES, &[("OWN", Right)], &late];
+    let mut softirqs = Table::new("Soft interrupts, by their own time; LATE: from raise to entry", &heads);
+    for softirq in &answer.softirqs {
+        let latency = &softirq.latency;
+        softirqs.row(&[
+            &[softirq.name.map_or_else(|| softirq.vector.to_string(), str::to_owned)],
+            &times(&softirq.times),
+            &[duration(softirq.own_ns), count(latency.count)],
+            &[percentile(latency.p50_ns), percentile(latency.p99_ns), duration(latency.most_ns)],
+        ]);
+    }
+    text + &softirqs.text(limit)
+}

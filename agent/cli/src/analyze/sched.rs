@@ -1,0 +1,101 @@
+//! `analyze sched`, as text.
+
+use super::table::{
+    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, seconds, times,
+};
+use crate::units::count;
+use analysis::answers::{Covered, SchedAnswer};
+
+/// Tables of CPUs, of threads, of the time to the CPU and of the longest waits.
+pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> String {
+    let mut text = no_room(answer.threads_left_out, "a thread");
+    let whole = covered.to_ns.saturating_sub(covered.from_ns);
+    let heads = [("CPU", Right), ("BUSY", Right), ("%", Right), ("IDLE", Right), ("UNKNOWN", Right)];
+    let mut cpus = Table::new("CPUs", &[&heads, &[("SWITCHES", Right)]]);
+    for cpu in &answer.cpus {
+        cpus.row(&[&[
+            cpu.cpu.to_string(),
+            duration(cpu.busy_ns),
+            percent(cpu.busy_ns, whole),
+            duration(cpu.idle_ns),
+            duration(cpu.unknown_ns),
+            count(cpu.switches),
+        ]]);
+    }
+    text += &cpus.text(usize::MAX);
+    let heads = [
+        ("THREAD", Left),
+        ("TID", Right),
+        ("RUN", Right),
+        ("%", Right),
+        ("WAIT", Right),
+        ("SLEEP", Right),
+        ("BLOCKED", Right),
+        ("UNKNOWN", Right),
+        ("SWITCHES", Right),
+        ("MOVES", Right),
+        ("WAKEUPS", Right),
+        ("P50", Right),
+        ("P99", Right),
+        ("MAX", Right),
+    ];
+    let mut threads =
+        Table::new("Threads, by the time that they ran; P50 to MAX: from wakeup to CPU", &[&heads]);
+    threads.leave_out(answer.threads.len().saturating_sub(limit));
+    for thread in answer.threads.iter().take(limit) {
+        threads.row(&[&[
+            thread.comm.clone(),
+            thread.tid.to_string(),
+            duration(thread.run_ns),
+            percent(thread.run_ns, whole),
+            duration(thread.wait_ns),
+            duration(thread.sleep_ns + thread.stopped_ns),
+            duration(thread.blocked_ns),
+            duration(thread.unknown_ns),
+            count(thread.switches),
+            count(thread.migrations),
+            count(thread.woken.count),
+            percentile(thread.woken.p50_ns),
+            percentile(thread.woken.p99_ns),
+            duration(thread.woken.most_ns),
+        ]]);
+    }
+    text += &threads.text(limit);
+    text += &waits(answer);
+    let heads = [
+        ("THREAD", Left),
+        ("TID", Right),
+        ("WAIT", Right),
+        ("AFTER", Left),
+        ("UNTIL", Right),
+        ("CPU", Right),
+        ("THERE RAN", Left),
+        ("TID", Right),
+        ("FOR", Right),
+        ("OTHERS", Right),
+    ];
+    let mut worst = Table::new("Longest waits for a CPU", &[&heads]);
+    for waited in &answer.worst {
+        worst.row(&[&[
+            waited.comm.clone(),
+            waited.tid.to_string(),
+            duration(waited.wait_ns),
+            if waited.is_woken { "wakeup" } else { "preemption" }.to_owned(),
+            seconds(waited.at_ns),
+            waited.cpu.to_string(),
+            if waited.instead_tid == 0 { "(idle)".to_owned() } else { waited.instead.clone() },
+            waited.instead_tid.to_string(),
+            duration(waited.instead_ns),
+            waited.others.to_string(),
+        ]]);
+    }
+    text + &worst.text(limit)
+}
+
+fn waits(answer: &SchedAnswer) -> String {
+    let mut table = Table::new("Waits for a CPU", &[&[("AFTER", Left)], &TIMES]);
+    for (after, waits) in [("wakeup", &answer.woken), ("preemption", &answer.preempted)] {
+        table.row(&[&[after.to_owned()], &times(waits)]);
+    }
+    table.text(usize::MAX)
+}

@@ -1,0 +1,203 @@
+//! `analyze summary`, as text: what fits on a screen.
+
+use super::table::{Side::Left, Side::Right, Table, duration, percent, percentile, seconds};
+use crate::units::{bytes, count};
+use analysis::answers::{Covered, Oddity, SummaryAnswer};
+use stdx::terminal;
+
+/// What is odd, then what is busy and what is slow.
+pub(super) fn text(answer: &SummaryAnswer, covered: &Covered, limit: usize) -> String {
+    let mut text = odd(&answer.odd);
+    let whole = covered.to_ns.saturating_sub(covered.from_ns);
+    text += &busy(answer, whole, limit);
+    text += &slow(answer, limit);
+    text += &disks(answer, whole, limit);
+    let mut events = Table::new("Events", &[&[("EVENT", Left), ("COUNT", Right)]]);
+    for of in &answer.events {
+        let name = if of.event.is_empty() { format!("number {}", of.id) } else { of.event.clone() };
+        events.row(&[&[name, count(of.count)]]);
+    }
+    if answer.other_events != 0 {
+        events.row(&[&["(all others)".to_owned(), count(answer.other_events)]]);
+    }
+    text + &events.text(limit)
+}
+
+fn odd(odd: &[Oddity]) -> String {
+    if odd.is_empty() {
+        return "\nNothing is out of the ordinary.\n".to_owned();
+    }
+    let mut text = "\nOut of the ordinary\n".to_owned();
+    for oddity in odd {
+        text += &format!("  {}\n", terminal::name(&said(oddity)));
+    }
+    text
+}
+
+/// A sentence about what is odd.
+fn said(oddity: &Oddity) -> String {
+    let at = |time: &Option<u64>| time.map_or(String::new(), |time| format!(", until {}", seconds(time)));
+    match oddity {
+        Oddity::MoreKilled { count: more } => {
+            format!("{} more processes were killed as there was no memory", count(*more))
+        }
+        Oddity::Killed { tid, comm, at_ns } => {
+            format!("{comm} {tid} was killed at {} as there was no memory", seconds(*at_ns))
+        }
+        Oddity::LongWait { tid, comm, wait_ns, at_ns, cpu, instead_tid, instead } => {
+            let instead = if *instead_tid == 0 { "the idle thread" } else { instead };
+            format!(
+                "{comm} {tid} waited {} for CPU {cpu}, until {}, where {instead} ran most of the time",
+                duration(*wait_ns),
+                seconds(*at_ns)
+            )
+        }
+        Oddity::Unbalanced { cpu, busy_ns, free_cpu, free_busy_ns } => format!(
+            "CPU {cpu} was busy for {} while CPU {free_cpu} was for {}",
+            duration(*busy_ns),
+            duration(*free_busy_ns)
+        ),
+        Oddity::Blocked { tid, comm, blocked_ns } => {
+            format!("{comm} {tid} waited {} for a disk or the like (D)", duration(*blocked_ns))
+        }
+        Oddity::LongRequest { device, name, operation, most_ns, at_ns } => {
+            let (device, operation) = (name.as_ref().unwrap_or(device), operation.name());
+            format!("a request ({operation}) to {device} took {}{}", duration(*most_ns), at(at_ns))
+        }
+        Oddity::LongIrq { irq, name, most_ns, at_ns } => {
+            format!("interrupt {irq} ({name}) took {}{}", duration(*most_ns), at(at_ns))
+        }
+        Oddity::LongSoftirq { vector, name, most_ns, at_ns } => {
+            format!("soft interrupt {} took {}{}", vector_name(*vector, *name), duration(*most_ns), at(at_ns))
+        }
+        Oddity::LateSoftirq { vector, name, most_ns, at_ns } => {
+            format!(
+                "soft interrupt {} was {} late{}",
+                vector_name(*vector, *name),
+                duration(*most_ns),
+                at(at_ns)
+            )
+        }
+        Oddity::Failing { number, name, failed, count: all, errno, error } => {
+            let name = name.clone().unwrap_or_else(|| format!("call {number}"));
+            let error = error.map_or_else(|| format!("error {errno}"), str::to_owned);
+            format!("{name} failed {} of {} times, mostly with {error}", count(*failed), count(*all))
+        }
+    }
+}
+
+fn vector_name(vector: u64, name: Option<&str>) -> String {
+    name.map_or_else(|| vector.to_string(), str::to_owned)
+}
+
+/// CPUs and threads.
+fn busy(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
+    let mut cpus =
+        Table::new("CPUs", &[&[("CPU", Right), ("BUSY", Right), ("%", Right), ("SWITCHES", Right)]]);
+    for cpu in &answer.cpus {
+        cpus.row(&[&[
+            cpu.cpu.to_string(),
+            duration(cpu.busy_ns),
+            percent(cpu.busy_ns, whole),
+            count(cpu.switches),
+        ]]);
+    }
+    let title = format!(
+        "Threads that ran longest, of {}; {} were started",
+        count(answer.threads),
+        count(answer.started)
+    );
+    let heads = [
+        ("THREAD", Left),
+        ("TID", Right),
+        ("RUN", Right),
+        ("%", Right),
+        ("WAIT", Right),
+        ("LATE MAX", Right),
+    ];
+    let mut threads = Table::new(&title, &[&heads]);
+    for of in &answer.busiest {
+        threads.row(&[&[
+            of.comm.clone(),
+            of.tid.to_string(),
+            duration(of.run_ns),
+            percent(of.run_ns, whole),
+            duration(of.wait_ns),
+            duration(of.woken.most_ns),
+        ]]);
+    }
+    let mut text = cpus.text(limit) + &threads.text(limit);
+    if answer.woken.count != 0 {
+        text += &format!(
+            "  from a wakeup to the CPU: half within {}, 99 % within {}, at most {}\n",
+            percentile(answer.woken.p50_ns),
+            percentile(answer.woken.p99_ns),
+            duration(answer.woken.most_ns)
+        );
+    }
+    text
+}
+
+/// System calls and interrupts.
+fn slow(answer: &SummaryAnswer, limit: usize) -> String {
+    let heads = [
+        ("CALL", Left),
+        ("COUNT", Right),
+        ("TOTAL", Right),
+        ("P99", Right),
+        ("MAX", Right),
+        ("FAILED", Right),
+    ];
+    let mut calls = Table::new("System calls that took longest", &[&heads]);
+    for of in &answer.calls {
+        calls.row(&[&[
+            of.name.clone().unwrap_or_else(|| format!("call {}", of.number)),
+            count(of.times.count),
+            duration(of.times.total_ns),
+            percentile(of.times.p99_ns),
+            duration(of.times.most_ns),
+            count(of.failed),
+        ]]);
+    }
+    let heads = [("INTERRUPT", Left), ("COUNT", Right), ("OWN", Right), ("MAX", Right)];
+    let mut irqs = Table::new("Interrupts that took longest", &[&heads]);
+    for of in &answer.irqs {
+        let name = format!("{} {}", of.irq, of.name);
+        irqs.row(&[&[name, count(of.times.count), duration(of.own_ns), duration(of.times.most_ns)]]);
+    }
+    for of in &answer.softirqs {
+        let name = format!("soft {}", vector_name(of.vector, of.name));
+        irqs.row(&[&[name, count(of.times.count), duration(of.own_ns), duration(of.times.most_ns)]]);
+    }
+    calls.text(limit) + &irqs.text(limit)
+}
+
+/// Requests to disks.
+fn disks(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
+    let heads = [
+        ("DISK", Left),
+        ("BUSY", Right),
+        ("%", Right),
+        ("OPERATION", Left),
+        ("COUNT", Right),
+        ("BYTES", Right),
+        ("P99", Right),
+        ("MAX", Right),
+    ];
+    let mut table = Table::new("Requests to disks", &[&heads]);
+    for disk in &answer.disks {
+        for of in &disk.operations {
+            table.row(&[&[
+                disk.name.clone().unwrap_or_else(|| disk.device.clone()),
+                duration(disk.busy_ns),
+                percent(disk.busy_ns, whole),
+                of.operation.name().to_owned(),
+                count(of.times.count),
+                bytes(of.bytes),
+                percentile(of.times.p99_ns),
+                duration(of.times.most_ns),
+            ]]);
+        }
+    }
+    table.text(limit)
+}

@@ -1,0 +1,327 @@
+//! Records of one CPU into a stream.
+
+use std::collections::BTreeMap;
+
+use super::callstack::Held;
+use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
+use super::stream::StreamWriter;
+use super::types;
+use ftrace_event::{Machine, Value};
+use recording::{CpuStream, ExportError, Job, NotCarried, Recording};
+use report::stacks::Stack;
+use tracedat::initial_state::InitialState;
+use tracedat::reader::Record;
+
+/// Records between two words on how far it is.
+const STEP: u64 = 1 << 14;
+/// `CLONE_THREAD` of include/uapi/linux/sched.h.
+const CLONE_THREAD: u64 = 0x10000;
+
+/// Writes the records of a stream.
+pub(super) fn cpu_stream(
+    recording: &Recording<'_>,
+    cpu_stream: &CpuStream,
+    trace: &Trace,
+    channel: usize,
+    states: &[InitialState],
+    stream: &mut StreamWriter,
+    job: &Job<'_>,
+) -> Result<(), ExportError> {
+    let channel = &trace.channels[channel];
+    let mut records = recording.records(cpu_stream)?;
+    let mut converter = Converter::default();
+    if let Some((first, later)) = states.split_first() {
+        converter.know(first);
+        for state in later {
+            converter.know_late(state);
+        }
+    }
+    let mut done = 0;
+    let mut held: Option<Held> = None;
+    loop {
+        let record = match records.next_record() {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            // Damage was found by the survey; whoever goes on nevertheless was warned.
+            Err(_) => continue,
+        };
+        let printer = || record.event_id().and_then(|id| recording.events().get(id));
+        if channel.stacks.any()
+            && let Some(printer) = printer().filter(|printer| printer.is_stack())
+        {
+            if !held.as_mut().is_some_and(|held| held.take(&record, printer)) {
+                converter.record_held(held.take(), (channel, trace), stream)?;
+                converter.stacks_without_event += 1;
+                // What is said of losses before it is kept.
+                converter.record(&record, (channel, trace), stream)?;
+            }
+            continue;
+        }
+        done += 1;
+        if done == STEP {
+            job.advance(done)?;
+            done = 0;
+        }
+        converter.record_held(held.take(), (channel, trace), stream)?;
+        if channel.stacks.any() {
+            held = Some(Held::new(&record, printer()));
+        } else {
+            converter.record(&record, (channel, trace), stream)?;
+        }
+    }
+    converter.record_held(held, (channel, trace), stream)?;
+    job.advance(done)?;
+    job.merge_not_carried(converter.take_not_carried());
+    Ok(())
+}
+
+/// The longs of a machine.
+fn words(bytes: &[u8], machine: Machine) -> impl Iterator<Item = u64> {
+    let word = move |bytes: &[u8]| match (bytes.first_chunk(), bytes.first_chunk()) {
+        (Some(long), _) => machine.endian.read_u64(*long),
+        (None, Some(short)) => machine.endian.read_u32(*short).into(),
+        (None, None) => 0,
+    };
+    bytes.chunks_exact(usize::from(machine.long_size.max(1))).map(word)
+}
+
+impl Rule {
+    pub(crate) fn number(&self, field_index: usize, record: &[u8]) -> Option<i64> {
+        match self.reader.value(field_index, record)?.ok()? {
+            Value::Signed(number) => Some(number),
+            Value::Unsigned(number) | Value::Pointer(number) => Some(number as i64),
+            _ => None,
+        }
+    }
+
+    fn choose(&self, record: &[u8]) -> u32 {
+        match &self.choice {
+            Choice::One(id) => *id,
+            Choice::SystemCall { number, events, unknown } => {
+                let number = self.number(*number, record).and_then(|number| usize::try_from(number).ok());
+                number.and_then(|number| *events.get(number)?).unwrap_or(*unknown)
+            }
+        }
+    }
+}
+
+/// The threads of a state, each with its process.
+fn processes(state: &InitialState) -> impl Iterator<Item = (i64, i64)> {
+    state.threads.iter().map(|thread| (i64::from(thread.tid), i64::from(thread.tgid)))
+}
+
+/// What has to be kept from record to record.
+#[derive(Debug, Default)]
+pub(super) struct Converter {
+    /// Process by thread.
+    processes: BTreeMap<i64, i64>,
+    /// A thread that was just created, and its process.
+    born: Option<(i64, i64)>,
+    backwards: u64,
+    unknown_processes: u64,
+    unrecorded_texts: u64,
+    /// The stacks of the record that is written.
+    stack: Stack,
+    stacks_without_event: u64,
+    /// Fields that do not fit, by event and field.
+    broken: BTreeMap<(String, String), u64>,
+}
+
+impl Converter {
+    /// Takes the processes of the threads that there are.
+    pub(super) fn know(&mut self, state: &InitialState) {
+        self.processes.extend(processes(state));
+    }
+
+    /// The same of a state that is older than some of the records that were written.
+    pub(super) fn know_late(&mut self, state: &InitialState) {
+        for (thread, process) in processes(state) {
+            self.processes.entry(thread).or_insert(process);
+        }
+    }
+
+    /// Writes a record with its stacks, if one was held.
+    fn record_held(
+        &mut self,
+        held: Option<Held>,
+        to: (&Channel, &Trace),
+        stream: &mut StreamWriter,
+    ) -> Result<(), ExportError> {
+        let Some(mut held) = held else { return Ok(()) };
+        self.stack = std::mem::take(&mut held.stack);
+        self.record(&held.record(), to, stream)?;
+        self.stack = Stack::default();
+        Ok(())
+    }
+
+    /// Writes a record. Gives whether its channel declares its event; if it does not, only what is said of
+    /// losses before it is written.
+    pub(super) fn record(
+        &mut self,
+        record: &Record<'_>,
+        (channel, trace): (&Channel, &Trace),
+        stream: &mut StreamWriter,
+    ) -> Result<bool, ExportError> {
+        let mut time = trace.clock.shifted(record.timestamp);
+        stream.pass_pauses(&trace.pauses, time)?;
+        if time < stream.last() {
+            self.backwards += 1;
+            time = stream.last();
+        }
+        if let Some(missed) = record.missed {
+            stream.lost(missed.max(1), time)?;
+        }
+        let Some(rule) = record.event_id().and_then(|id| channel.rules.get(id)) else { return Ok(false) };
+        let id = rule.choose(record.data);
+        let Some(event) = channel.events.get(id as usize) else { return Ok(false) };
+        let out = stream.event(id, time)?;
+        for (field_index, (_, ty)) in rule.context.iter().zip(&channel.context) {
+            let value = field_index.and_then(|field_index| rule.reader.value(field_index, record.data)?.ok());
+            ty.encode(value, out);
+        }
+        self.fields(rule, event, record.data, out);
+        if let Some(birth) = rule.births {
+            self.birth(rule, birth, record.data);
+        }
+        Ok(true)
+    }
+
+    fn fields(&mut self, rule: &Rule, event: &Event, record: &[u8], out: &mut Vec<u8>) {
+        for field in &event.fields {
+            let value = |field_index: usize| rule.reader.value(field_index, record).and_then(Result::ok);
+            let fits = match field.source {
+                Source::Record(field_index) => field.ty.encode(value(field_index), out),
+                Source::Less(field_index, less) => {
+                    let number = rule.number(field_index, record).map(|number| Value::Signed(number - less));
+                    field.ty.encode(number, out)
+                }
+                Source::OperationBits(field_index) => {
+                    let bits = match value(field_index) {
+                        Some(Value::Text(letters)) => super::lttng::operation_bits(letters),
+                        _ => None,
+                    };
+                    field.ty.encode(bits.map(|bits| Value::Unsigned(bits.into())), out)
+                }
+                Source::Element(field_index, index) => {
+                    let element = match value(field_index) {
+                        Some(Value::Array(numbers)) => numbers.iter().nth(index),
+                        _ => None,
+                    };
+                    field.ty.encode(element, out)
+                }
+                Source::Copy(copy, address) => {
+                    let bytes = rule.reader.bytes(copy, record).and_then(Result::ok);
+                    match (bytes, rule.number(address, record)) {
+                        // An empty text has a NUL.
+                        (Some([]), Some(address)) => self.text_behind(Some(address as u64), field, out),
+                        _ => field.ty.encode(value(copy), out),
+                    }
+                }
+                Source::TextBehind(field_index) => {
+                    let address = rule.number(field_index, record);
+                    self.text_behind(address.map(|address| address as u64), field, out)
+                }
+                Source::TextBehindElement(field_index, index) => {
+                    let address = match value(field_index) {
+                        Some(Value::Array(numbers)) => match numbers.iter().nth(index) {
+                            Some(Value::Signed(address)) => Some(address as u64),
+                            Some(Value::Unsigned(address)) => Some(address),
+                            _ => None,
+                        },
+                        _ => None,
+                    };
+                    self.text_behind(address, field, out)
+                }
+                Source::Stack => match rule.stack {
+                    Some((start, machine)) => {
+                        let bytes = record.get(start..).unwrap_or_default();
+                        types::addresses(words(bytes, machine), out);
+                        true
+                    }
+                    None => field.ty.encode(None, out),
+                },
+                Source::CallStack(of) => {
+                    types::addresses(of.addresses(&self.stack).iter().copied(), out);
+                    true
+                }
+                Source::ProcessOf(field_index) => {
+                    let thread = rule.number(field_index, record);
+                    field.ty.encode(thread.map(|thread| Value::Signed(self.process_of(thread))), out)
+                }
+                Source::ProcessOfNew(field_index) => {
+                    let thread = rule.number(field_index, record);
+                    let process = thread.map(|thread| Value::Signed(self.process_of_new(thread)));
+                    field.ty.encode(process, out)
+                }
+            };
+            if !fits {
+                *self.broken.entry((event.name.clone(), field.name.clone())).or_default() += 1;
+            }
+        }
+    }
+
+    /// Writes what is known of a text by its address.
+    fn text_behind(&mut self, address: Option<u64>, field: &Field, out: &mut Vec<u8>) -> bool {
+        self.unrecorded_texts += u64::from(address.is_some_and(|address| address != 0));
+        field.ty.encode(address.map(|address| Value::Text(super::lttng::text_behind(address))), out)
+    }
+
+    fn process_of(&mut self, thread: i64) -> i64 {
+        self.processes.get(&thread).copied().unwrap_or_else(|| {
+            self.unknown_processes += 1;
+            thread
+        })
+    }
+
+    /// Whether a new thread is one of its parent's process or begins its own is in `task:task_newtask`, which
+    /// comes right before `sched:sched_process_fork`.
+    fn process_of_new(&mut self, thread: i64) -> i64 {
+        let process = match self.born.take() {
+            Some((born, process)) if born == thread => process,
+            _ => {
+                self.unknown_processes += 1;
+                thread
+            }
+        };
+        self.processes.insert(thread, process);
+        process
+    }
+
+    fn birth(&mut self, rule: &Rule, birth: Birth, record: &[u8]) {
+        let flags = rule.number(birth.clone_flags, record).unwrap_or(0) as u64;
+        let (Some(child), Some(parent)) = (rule.number(birth.pid, record), rule.number(birth.parent, record))
+        else {
+            return;
+        };
+        let process = if flags & CLONE_THREAD != 0 { self.process_of(parent) } else { child };
+        self.born = Some((child, process));
+    }
+
+    /// What could not be carried over since this was asked.
+    pub(super) fn take_not_carried(&mut self) -> NotCarried {
+        let mut not_carried = NotCarried::default();
+        not_carried.add(
+            "times that go back, replaced by those of the events before",
+            std::mem::take(&mut self.backwards),
+        );
+        not_carried.add(
+            "processes of threads, which the recording does not tell: the threads' own numbers are written",
+            std::mem::take(&mut self.unknown_processes),
+        );
+        not_carried.add(
+            "texts that arguments of system calls point to, which were not recorded: \"unknown\" is written",
+            std::mem::take(&mut self.unrecorded_texts),
+        );
+        not_carried.add(
+            "stacks that do not follow the record of their event",
+            std::mem::take(&mut self.stacks_without_event),
+        );
+        for ((event, field), records) in std::mem::take(&mut self.broken) {
+            not_carried.add(
+                format!("values of {event}.{field} that are not in their records or not understood"),
+                records,
+            );
+        }
+        not_carried
+    }
+}

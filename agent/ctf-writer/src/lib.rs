@@ -1,0 +1,451 @@
+//! Common Trace Format 1.8, in the layout of a kernel session of LTTng 2.13: `kernel/metadata`,
+//! `kernel/CHANNEL_CPU`, `kernel/index/CHANNEL_CPU.idx`.
+//!
+//! | module | what |
+//! |---|---|
+//! | `schema` | what a trace declares, and which record becomes which event |
+//! | `kernel` | the schema with the kernel's own names, format `ctf` |
+//! | `lttng` | the schema with the names of lttng-modules, format `lttng` |
+//! | `types` | field types, and values in bytes |
+//! | `metadata` | the schema as text |
+//! | `stream` | packets |
+//! | `files` | the files that they are in, with the index |
+//! | `owner` | whose a trace of programs is |
+//! | `convert` | records into a stream |
+//! | `callstack` | stacks as contexts of their events |
+//! | [`TraceWriter`] | a trace that is written while its recording goes on |
+//! | `traces` | where the traces of a directory are |
+//! | [`summary`] | what is in a directory |
+//! | `shape` | how long events are, to count those of a directory |
+//!
+//! Buffers become channels; the top one is `channel0`, LTTng's default. The numbers of lost events go where
+//! LTTng has them: a packet without events stands where the loss was, and its counter is higher than that of
+//! the packet before.
+
+mod callstack;
+mod convert;
+mod files;
+mod kernel;
+mod lttng;
+mod metadata;
+mod owner;
+mod published;
+#[cfg(any(test, feature = "sample"))]
+pub mod sample;
+mod schema;
+mod shape;
+mod stream;
+pub mod summary;
+pub mod traces;
+mod types;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde::{Deserialize, Serialize};
+
+use callstack::CallStacks;
+pub use files::FileLimits;
+use files::TraceDirectory;
+use ftrace_event::{EventTable, Machine, NoNames, Printer};
+use metadata::Metadata;
+pub use owner::{Owner, Process};
+pub use published::{
+    Chunk as PublishedChunk, Consumer, MetadataFile, OpenFile, Packet, PacketFile, Publication,
+    State as Published, Stream as PublishedStream, Trace as PublishedTrace,
+};
+use recording::{ExportError, Format, Job, Recording};
+use schema::{Channel, Clock, Rules, Trace};
+use stdx::output::Directory;
+pub use stream::PACKET as PACKET_BYTES;
+use stream::{EventHeader, StreamOptions, StreamWriter};
+use tracedat::FileOption;
+use tracedat::initial_state::InitialState;
+pub use writer::{Chunk, Taken, TraceWriter};
+
+pub use lttng::event_name as lttng_name;
+pub use lttng::{call_number, kernel_names};
+
+/// What LTTng calls the directory of the kernel's part of a trace.
+pub const KERNEL: &str = "kernel";
+/// What it calls that of the traces of users and of processes.
+pub const UST: &str = "ust";
+/// What it calls that of closed chunks.
+pub const ARCHIVES: &str = "archives";
+/// The file that describes a trace.
+const METADATA: &str = "metadata";
+/// What channels of the top buffer are called.
+const TOP_CHANNEL: &str = "channel0";
+
+/// The two formats in this layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Ctf {
+    /// The kernel's own names: format `ctf`.
+    Kernel,
+    /// The names, types and state dump of lttng-modules: format `lttng`.
+    Lttng,
+}
+
+impl Format for Ctf {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Kernel => "ctf",
+            Self::Lttng => "lttng",
+        }
+    }
+
+    fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
+        let dir = TraceDirectory::create(dir, KERNEL, true)?;
+        let mut states = Vec::new();
+        for state in recording.file().states() {
+            match state {
+                Ok(state) => states.push(state),
+                Err(error) => job.not_carried(error.to_string(), 1),
+            }
+        }
+        let trace = self.trace(recording, states.first());
+        Metadata::create(&dir)?.tell(&trace)?;
+        let shapes = Shapes::default();
+        job.parallel(recording.cpu_streams(), |cpu_stream| {
+            let Some(id) = trace.channels.iter().position(|channel| channel.buffer == cpu_stream.channel)
+            else {
+                return Ok(());
+            };
+            let mut stream = trace.stream(&dir, (id, cpu_stream.cpu), trace.span.0, &shapes)?;
+            convert::cpu_stream(recording, cpu_stream, &trace, id, &states, &mut stream, job)?;
+            // As everywhere, a loss of unknown size counts as one event at least.
+            let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
+            stream.pass_pauses(&trace.pauses, u64::MAX)?;
+            if lost > 0 {
+                stream.lost(lost, trace.span.1)?;
+            }
+            stream.finish(trace.span.1)
+        })?;
+        match (self, trace.state_channel()) {
+            (Self::Lttng, Some(id)) if !states.is_empty() => {
+                let mut stream = trace.stream(&dir, (id, 0), trace.span.0, &shapes)?;
+                for state in &states {
+                    stream.pass_pauses(&trace.pauses, trace.clock.shifted(state.began_ns))?;
+                    let channel = &trace.channels[id];
+                    job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
+                }
+                stream.pass_pauses(&trace.pauses, u64::MAX)?;
+                stream.finish(trace.span.1)?;
+            }
+            (Self::Lttng, _) => {}
+            (Self::Kernel, _) => {
+                for state in &states {
+                    job.merge_not_carried(kernel::state_not_carried(state));
+                }
+            }
+        }
+        not_carried(recording, job);
+        Ok(())
+    }
+}
+
+impl Ctf {
+    fn trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
+        let mut trace = self.empty_trace(recording, state);
+        let mut names = BTreeSet::new();
+        for cpu_stream in recording.cpu_streams() {
+            if trace.channels.iter().any(|channel| channel.buffer == cpu_stream.channel) {
+                continue;
+            }
+            let cpu_streams = recording.cpu_streams().iter();
+            let mut printers =
+                kernel::printers(recording, cpu_streams.filter(|other| other.channel == cpu_stream.channel));
+            let mut channel = self.channel(&cpu_stream.channel, &printers, recording.machine(), &mut names);
+            if self == Self::Lttng {
+                lttng::share_contexts(&mut channel, &mut printers, recording.machine());
+            }
+            for printer in printers {
+                self.declare(&mut channel, printer, recording.machine());
+            }
+            trace.channels.push(channel);
+        }
+        if state.is_some() {
+            self.add_state_channel(&mut trace, &mut names);
+        }
+        trace
+    }
+
+    /// A trace without channels.
+    fn empty_trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
+        let clock = self.clock(recording, state);
+        // The recorder looks at the state beside recording, and may be later than the last record: of then
+        // nothing is known.
+        let state_span = || {
+            let state = state.filter(|_| self == Self::Lttng)?;
+            Some((state.began_ns, state.ended_ns.max(state.began_ns)))
+        };
+        let span = recording.span().or_else(state_span).unwrap_or_default();
+        let pauses = recording.pauses().iter().map(|pause| pause.from_ns);
+        Trace {
+            span: (clock.shifted(span.0), clock.shifted(span.1)),
+            uuid: self.uuid(recording),
+            env: match self {
+                Self::Kernel => kernel::env(recording, state),
+                Self::Lttng => lttng::env(recording, state),
+            },
+            pauses: pauses.filter(|from| *from <= span.1).map(|from| clock.shifted(from)).collect(),
+            clock,
+            channels: Vec::new(),
+        }
+    }
+
+    /// A channel in which so far no event is declared of those that it will have: these, and perhaps others.
+    fn channel(
+        self,
+        buffer: &str,
+        printers: &[&Printer],
+        machine: Machine,
+        names: &mut BTreeSet<String>,
+    ) -> Channel {
+        let context = match self {
+            Self::Kernel => {
+                printers.first().map_or_else(Vec::new, |printer| kernel::context(printer, machine))
+            }
+            Self::Lttng => lttng::context(),
+        };
+        let mut channel = Channel {
+            buffer: buffer.to_owned(),
+            name: file_name(buffer, names),
+            header: EventHeader::Large,
+            common: context.iter().map(|(kernel, ..)| kernel.clone()).collect(),
+            context: context.into_iter().map(|(_, name, ty)| (name, ty)).collect(),
+            of_programs: false,
+            shared: Vec::new(),
+            stacks: CallStacks::default(),
+            // With both, each system call would be there twice.
+            name_raw_calls: printers.iter().all(|printer| printer.system() != "syscalls"),
+            events: Vec::new(),
+            rules: Rules::default(),
+        };
+        for printer in printers {
+            self.declare(&mut channel, printer, machine);
+            if channel.events.len() >= stream::COMPACT_EVENTS {
+                break;
+            }
+        }
+        channel.header = EventHeader::of(channel.events.len());
+        (channel.events, channel.rules) = (Vec::new(), Rules::default());
+        channel
+    }
+
+    /// Declares an event. Gives whether it can be in the channel.
+    fn declare(self, channel: &mut Channel, printer: &Printer, machine: Machine) -> bool {
+        match self {
+            Self::Kernel => {
+                kernel::declare(channel, printer, machine);
+                true
+            }
+            Self::Lttng => lttng::declare(channel, printer, machine),
+        }
+    }
+
+    /// Lets a channel declare the contexts that all of its events have and will have, those of an event that
+    /// has nothing else; `format` describes it, and is empty if there are none.
+    fn declare_contexts(
+        self,
+        channel: &mut Channel,
+        format: &str,
+        machine: Machine,
+    ) -> Result<(), ExportError> {
+        // Elsewhere they are fields as others are.
+        if self != Self::Lttng || format.is_empty() {
+            return Ok(());
+        }
+        let mut events = EventTable::new(machine);
+        let printer = events.add("", format, &NoNames).map_err(|source| {
+            ExportError::Unsupported(format!("the contexts of the channel {}: {source}", channel.name))
+        })?;
+        lttng::share_contexts(channel, &mut vec![printer], machine);
+        Ok(())
+    }
+
+    /// Adds the channel of the state dump, if the format has one.
+    fn add_state_channel(self, trace: &mut Trace, names: &mut BTreeSet<String>) {
+        if self == Self::Lttng {
+            trace.channels.push(lttng::state_channel(file_name("statedump", names)));
+        }
+    }
+
+    /// The same recording always gets the same one, and another one for each format.
+    fn uuid(self, recording: &Recording<'_>) -> [u8; 16] {
+        let file = recording.file();
+        let mut uuid = [0; 16];
+        for (index, half) in uuid.chunks_exact_mut(8).enumerate() {
+            let mut hasher = DefaultHasher::new();
+            (index, self, file.file_len(), recording.span()).hash(&mut hasher);
+            for cpu_stream in recording.cpu_streams() {
+                (&cpu_stream.channel, cpu_stream.cpu, &cpu_stream.by_id, cpu_stream.counts.first)
+                    .hash(&mut hasher);
+            }
+            for fact in file.facts() {
+                if let FileOption::TraceId(id) = fact {
+                    id.hash(&mut hasher);
+                }
+            }
+            half.copy_from_slice(&hasher.finish().to_be_bytes());
+        }
+        // Version 8, made by a rule of one's own; the variant of RFC 9562.
+        uuid[6] = uuid[6] & 0x0f | 0x80;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        uuid
+    }
+
+    /// Takes how the clock stands to wall time. The times of a trace that is being written stay what they
+    /// are; an offset that cannot be said with them is not taken.
+    fn set_clock(self, clock: &mut Clock, recording: &Recording<'_>) {
+        let new = self.clock(recording, None);
+        let to_wall = i128::from(new.offset) + i128::from(new.shift);
+        if let Ok(offset) = u64::try_from(to_wall - i128::from(clock.shift)) {
+            clock.offset = offset;
+        }
+    }
+
+    fn clock(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Clock {
+        let name = recording.clock_name();
+        let wall = recording.wall_offset();
+        let boot_id = state.map(|state| state.host.boot_id.clone());
+        let description = match name.as_str() {
+            "" | "mono" => "Monotonic Clock".to_owned(),
+            name => format!("Clock {name} of ftrace"),
+        };
+        // An offset cannot be negative.
+        let (offset, shift) = match wall.unwrap_or(0) {
+            offset @ 0.. => (offset as u64, 0),
+            shift => (0, shift),
+        };
+        Clock {
+            uuid: boot_id.filter(|id| id.len() == 36),
+            description,
+            offset,
+            absolute: self == Self::Kernel && wall.is_some(),
+            shift,
+        }
+    }
+}
+
+impl Trace {
+    fn stream(
+        &self,
+        dir: &TraceDirectory,
+        (id, cpu): (usize, u32),
+        begin: u64,
+        shapes: &Shapes,
+    ) -> Result<StreamWriter, ExportError> {
+        let channel = &self.channels[id];
+        let shape = shapes.of(&channel.buffer);
+        let options = StreamOptions {
+            uuid: self.uuid,
+            stream_id: id as u32,
+            instance_id: cpu.into(),
+            cpu,
+            header: channel.header,
+            begin,
+            packet: shape.packet,
+            limits: shape.files,
+            exact: channel.buffer != lttng::STATE_BUFFER,
+        };
+        StreamWriter::create(dir, &format!("{}_{cpu}", channel.name), options)
+    }
+
+    /// The channel of the state dump, if there is one.
+    fn state_channel(&self) -> Option<usize> {
+        self.channels.iter().position(|channel| channel.buffer == lttng::STATE_BUFFER)
+    }
+}
+
+/// How streams are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Bytes of a packet, at most, as LTTng's sub-buffers have a size. A record that is longer has a packet
+    /// of its own.
+    pub packet: usize,
+    /// The files that the packets are in.
+    pub files: FileLimits,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { packet: stream::PACKET, files: FileLimits::default() }
+    }
+}
+
+/// How the streams of each channel are divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shapes(BTreeMap<String, Shape>);
+
+impl Shapes {
+    /// That of a channel, by the name of its buffer; what LTTng has by default where nothing is said.
+    pub fn of(&self, buffer: &str) -> Shape {
+        self.0.get(buffer).copied().unwrap_or_default()
+    }
+
+    /// Gives a buffer the shape of another one.
+    fn give(&mut self, buffer: &str, like: &str) {
+        if let Some(shape) = self.0.get(like).copied() {
+            self.0.insert(buffer.to_owned(), shape);
+        }
+    }
+
+    /// The same with one file for each stream, whatever its size, as LTTng's snapshots have them.
+    #[must_use]
+    pub fn in_one_file(&self) -> Self {
+        let one = |(name, shape): (&String, &Shape)| {
+            (name.clone(), Shape { files: FileLimits::default(), ..*shape })
+        };
+        self.0.iter().map(one).collect()
+    }
+}
+
+impl FromIterator<(String, Shape)> for Shapes {
+    fn from_iter<I: IntoIterator<Item = (String, Shape)>>(shapes: I) -> Self {
+        Self(shapes.into_iter().collect())
+    }
+}
+
+impl Clock {
+    /// The time of a record as the trace has it.
+    fn shifted(&self, time: u64) -> u64 {
+        time.saturating_add_signed(self.shift)
+    }
+}
+
+/// A name for the files of a channel that no other has. The names of buffers come from the recording, and
+/// must not lead anywhere.
+fn file_name(buffer: &str, taken: &mut BTreeSet<String>) -> String {
+    let keep = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    let mut name: String = buffer.chars().take(200).map(keep).collect();
+    if name.is_empty() {
+        TOP_CHANNEL.clone_into(&mut name);
+    }
+    // `a` on CPU 1 and `a_1` on CPU 0 differ; `index` is a directory, but its files are called `index_0`.
+    let first = name.clone();
+    let mut number = 1;
+    while !taken.insert(name.clone()) {
+        number += 1;
+        name = format!("{first}-{number}");
+    }
+    name
+}
+
+/// What the layout cannot say of any recording.
+fn not_carried(recording: &Recording<'_>, job: &Job<'_>) {
+    if recording.wall_offset().is_none() && recording.span().is_some() {
+        job.not_carried(
+            "the time of day, which the recording does not tell: times count from the clock's zero",
+            1,
+        );
+    }
+    if !recording.counts_nanoseconds() {
+        let clock = recording.clock_name();
+        job.not_carried(format!("the unit of clock {clock}: its ticks are written as nanoseconds"), 1);
+    }
+    let unknown: u64 =
+        recording.cpu_streams().iter().map(|cpu_stream| cpu_stream.counts.missed_unknown).sum();
+    job.not_carried("losses of unknown size, counted as one event each", unknown);
+}

@@ -1,0 +1,166 @@
+//! What a trace declares: channels, their events and fields, and where the values of these come from.
+
+use super::callstack::{CallStack, CallStacks};
+use super::stream::EventHeader;
+use super::types::Type;
+use ftrace_event::{Machine, RecordReader};
+
+/// A trace.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) uuid: [u8; 16],
+    /// Names and values as the metadata have them.
+    pub(super) env: Vec<(&'static str, String)>,
+    pub(super) clock: Clock,
+    /// First and last time; of a recording that goes on, the last one that can be.
+    pub(super) span: (u64, u64),
+    /// When pauses of the recording began, in the order of time.
+    pub(super) pauses: Vec<u64>,
+    /// By stream id.
+    pub(super) channels: Vec<Channel>,
+}
+
+/// The clock of all times.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    pub(super) uuid: Option<String>,
+    pub(super) description: String,
+    /// Nanoseconds from 1970 to the clock's zero.
+    pub(super) offset: u64,
+    /// Whether the metadata say that the offset counts from 1970; LTTng's do not.
+    pub(super) absolute: bool,
+    /// Nanoseconds that are added to the times of records, for clocks that are ahead of wall time.
+    pub(super) shift: i64,
+}
+
+/// A channel: a stream class, with a file for each CPU.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// The buffer that it is; empty for the top one.
+    pub(super) buffer: String,
+    /// Name of its files, without the CPU.
+    pub(super) name: String,
+    pub(super) header: EventHeader,
+    /// Whether its events are of programs, whose names begin with the provider.
+    pub(super) of_programs: bool,
+    /// Fields that stand before those of every event.
+    pub(super) context: Vec<(String, Type)>,
+    /// The names that these have in records.
+    pub(super) common: Vec<String>,
+    /// Contexts that all events have, which the stream declares for them, as LTTng does: the first fields of
+    /// each.
+    pub(super) shared: Vec<(String, Type)>,
+    /// Stacks that are among them, the last ones.
+    pub(super) stacks: CallStacks,
+    /// Whether events of `raw_syscalls` are named by their calls.
+    pub(super) name_raw_calls: bool,
+    /// By id.
+    pub(super) events: Vec<Event>,
+    /// How the records of the kernel's events become these.
+    pub(super) rules: Rules,
+}
+
+/// An event.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) name: String,
+    /// How many of the fields, the first ones after those that the channel declares, are its own context.
+    pub(super) contexts: usize,
+    pub(super) fields: Vec<Field>,
+}
+
+/// A field of an event.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) ty: Type,
+    pub(super) source: Source,
+}
+
+/// Where the value of a field comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The field with this index in the record.
+    Record(usize),
+    /// The same, less a number.
+    Less(usize, i64),
+    /// The same, a text of block operation letters, as LTTng's bits.
+    OperationBits(usize),
+    /// The element of an array, by the index of its field.
+    Element(usize, usize),
+    /// What is known of a text by its address, which is the field with this index in the record.
+    TextBehind(usize),
+    /// The copy of a text in the first field, or what is known of it by its address in the second, if the
+    /// recorder had none.
+    Copy(usize, usize),
+    /// What is known of a text by its address, which is an element of an array, by the index of its field.
+    TextBehindElement(usize, usize),
+    /// The addresses of a stack, which reach to the end of the record.
+    Stack,
+    /// Those of a stack that came in a record of its own.
+    CallStack(CallStack),
+    /// The process of the thread in this field.
+    ProcessOf(usize),
+    /// The process of the new thread in this field.
+    ProcessOfNew(usize),
+}
+
+/// How the records of one channel become events: by the kernel's event number.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    by_id: Vec<Option<Box<Rule>>>,
+}
+
+/// What becomes of the records of one of the kernel's events.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) reader: RecordReader,
+    /// Where the addresses begin, of an event that is a stack, and the machine that wrote them.
+    pub(super) stack: Option<(usize, Machine)>,
+    /// Indices of the context's fields.
+    pub(super) context: Vec<Option<usize>>,
+    pub(super) choice: Choice,
+    /// What the record says of new threads.
+    pub(super) births: Option<Birth>,
+}
+
+/// Which event a record becomes.
+#[derive(Clone, Debug)]
+pub(super) enum Choice {
+    /// Always this one.
+    One(u32),
+    /// The one for a system call, by the number in a field.
+    SystemCall {
+        /// Index of the number.
+        number: usize,
+        /// Event by number.
+        events: Vec<Option<u32>>,
+        /// Event of numbers that have none.
+        unknown: u32,
+    },
+}
+
+/// Indices of the fields of `task:task_newtask`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Birth {
+    /// The new thread.
+    pub(super) pid: usize,
+    /// How it shares with its parent.
+    pub(super) clone_flags: usize,
+    /// The thread that makes it: `common_pid`.
+    pub(super) parent: usize,
+}
+
+impl Rules {
+    pub(super) fn insert(&mut self, id: u16, rule: Rule) {
+        let id = usize::from(id);
+        if self.by_id.len() <= id {
+            self.by_id.resize_with(id + 1, || None);
+        }
+        self.by_id[id] = Some(Box::new(rule));
+    }
+
+    pub(super) fn get(&self, id: u16) -> Option<&Rule> {
+        self.by_id.get(usize::from(id))?.as_deref()
+    }
+}

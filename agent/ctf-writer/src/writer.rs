@@ -1,0 +1,508 @@
+//! A trace that is written while its recording goes on: what comes is declared when it comes first, and
+//! packets are written when they are full, or when somebody wants to see them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::convert::Converter;
+use super::metadata::Metadata;
+use super::owner::Owner;
+use super::published::Publication;
+use super::schema::Trace;
+use super::stream::StreamWriter;
+use super::{Ctf, Shapes, TraceDirectory, kernel, lttng};
+use ftrace_event::EventTable;
+use recording::survey::{LostOfCpu, lost_by_cpu};
+use recording::{ExportError, Job, NotCarried, Recording, TraceFile};
+use stdx::output::Directory;
+use tracedat::initial_state::InitialState;
+use tracedat::ledger::{Ledger, Pause};
+use tracedat::reader::Record;
+
+/// The latest time that an event can have.
+const NO_END: u64 = u64::MAX;
+
+/// Where a part of a trace goes that can be read by itself: all of it, or what is between two rotations.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    /// The directory in which that of the trace is created.
+    pub dir: &'a Directory,
+    /// What that is called: `kernel`, where LTTng's kernel tracer has its own.
+    pub name: &'a str,
+    /// Who is told what is written, and the path of the trace in the chunk. Streams that nobody is told of
+    /// have no indexes, as LTTng's snapshots have none.
+    pub published: Option<(&'a Arc<Publication>, &'a str)>,
+}
+
+impl Chunk<'_> {
+    /// Creates the directory of a trace with this UUID.
+    fn create(self, uuid: [u8; 16]) -> Result<TraceDirectory, ExportError> {
+        let dir = TraceDirectory::create(self.dir, self.name, self.published.is_some())?;
+        let (publication, path) = self.published.unzip();
+        Ok(dir.published(publication, (path.unwrap_or_default(), uuid)))
+    }
+}
+
+/// What has become of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the trace.
+    Written,
+    /// Nothing that is known describes its event, or it lacks contexts that its channel was declared with.
+    Unknown,
+}
+
+/// Writes the records of a recording in one or several chunks, which are one trace: they have the same UUID,
+/// and the numbers of packets and lost events go on.
+#[derive(Debug)]
+pub struct TraceWriter {
+    naming: Ctf,
+    shapes: Shapes,
+    trace: Trace,
+    /// What describes the events.
+    events: EventTable,
+    /// The channel of each buffer.
+    channels: Vec<usize>,
+    dir: TraceDirectory,
+    metadata: Metadata,
+    /// By buffer and CPU.
+    streams: Vec<Vec<Option<Stream>>>,
+    state: Option<StreamWriter>,
+    converter: Converter,
+    not_carried: NotCarried,
+    written: u64,
+    /// Whether it is of programs: then it has no state of the machine.
+    of_programs: bool,
+    /// When streams begin that are new.
+    streams_begin: u64,
+}
+
+/// A stream, and what was known of it when its chunk began.
+#[derive(Debug)]
+struct Stream {
+    writer: StreamWriter,
+    discarded_before: u64,
+}
+
+/// Stands for the channel of a buffer that is not in the trace.
+const NO_CHANNEL: usize = usize::MAX;
+/// CPUs that Linux can have at most (`NR_CPUS` of its largest configuration).
+const CPUS_MAX: u32 = 1 << 13;
+
+impl TraceWriter {
+    /// Begins a trace. `head` is a trace file that describes the events, without data, and has the buffers
+    /// that the records are in. The trace has those for which `wanted`, asked by their names, gives the
+    /// contexts that all of their events have and will have: as the format of an event that has nothing else,
+    /// or an empty text. No record is from before `begin`, by the recording's clock.
+    ///
+    /// The state that the head has is written first, where the format has a place for it.
+    ///
+    /// # Errors
+    /// The directory cannot be written, or an event cannot be described.
+    pub fn create<'w>(
+        (naming, shapes): (Ctf, Shapes),
+        (head, begin): (&TraceFile, u64),
+        chunk: Chunk<'_>,
+        wanted: &dyn Fn(&str) -> Option<&'w str>,
+    ) -> Result<Self, ExportError> {
+        let (recording, not_carried) = described(head)?;
+        let state = head.initial_state().ok().flatten();
+        let mut trace = naming.empty_trace(&recording, state.as_ref());
+        let mut names = BTreeSet::new();
+        let printers: Vec<_> = recording.events().iter().collect();
+        let mut channels = Vec::new();
+        for buffer in head.buffers() {
+            let Some(contexts) = wanted(&buffer.name) else {
+                channels.push(NO_CHANNEL);
+                continue;
+            };
+            let known = trace.channels.iter().position(|channel| channel.buffer == buffer.name);
+            channels.push(known.unwrap_or(trace.channels.len()));
+            if known.is_none() {
+                let machine = recording.machine();
+                let mut channel = naming.channel(&buffer.name, &printers, machine, &mut names);
+                naming.declare_contexts(&mut channel, contexts, machine)?;
+                trace.channels.push(channel);
+            }
+        }
+        // It may be known only later, and has its place then.
+        naming.add_state_channel(&mut trace, &mut names);
+        let described = (recording.into_events(), not_carried);
+        Self::begin((naming, shapes), (head, begin), chunk, described, (trace, channels), false)
+    }
+
+    /// The same for the events of programs that a user or a process has rings of its own for. Its channels
+    /// are added when they have records.
+    ///
+    /// # Errors
+    /// As for [`TraceWriter::create`].
+    pub fn of_programs(
+        (naming, shapes): (Ctf, Shapes),
+        (head, begin): (&TraceFile, u64),
+        chunk: Chunk<'_>,
+        owner: &Owner,
+    ) -> Result<Self, ExportError> {
+        let (recording, not_carried) = described(head)?;
+        let state = head.initial_state().ok().flatten();
+        let mut trace = naming.empty_trace(&recording, state.as_ref());
+        owner.describe(&mut trace);
+        let described = (recording.into_events(), not_carried);
+        Self::begin(
+            (naming, shapes),
+            (head, begin),
+            chunk,
+            described,
+            (trace, vec![NO_CHANNEL; head.buffers().len()]),
+            true,
+        )
+    }
+
+    /// What all traces begin with: the directory, the metadata, and the state that the head has.
+    fn begin(
+        (naming, shapes): (Ctf, Shapes),
+        (head, begin): (&TraceFile, u64),
+        chunk: Chunk<'_>,
+        (events, not_carried): (EventTable, NotCarried),
+        (mut trace, channels): (Trace, Vec<usize>),
+        of_programs: bool,
+    ) -> Result<Self, ExportError> {
+        trace.span = (trace.clock.shifted(begin), NO_END);
+        let dir = chunk.create(trace.uuid)?;
+        let metadata = Metadata::create(&dir)?;
+        let mut writer = Self {
+            naming,
+            shapes,
+            trace,
+            events,
+            channels,
+            dir,
+            metadata,
+            streams: Vec::new(),
+            state: None,
+            converter: Converter::default(),
+            not_carried,
+            written: 0,
+            of_programs,
+            streams_begin: 0,
+        };
+        writer.streams_begin = writer.trace.span.0;
+        writer.metadata.tell(&writer.trace)?;
+        writer.put_state(head, false)?;
+        Ok(writer)
+    }
+
+    /// Has the records of a buffer in a channel of its own, which looks like that of the buffer `like`. All
+    /// of its events have and will have `contexts`, as in [`TraceWriter::create`].
+    ///
+    /// # Errors
+    /// The disk is full, or the contexts cannot be understood.
+    pub fn add_channel(
+        &mut self,
+        (index, buffer): (usize, &str),
+        (name, like): (&str, &str),
+        contexts: &str,
+    ) -> Result<(), ExportError> {
+        let mut names = self.trace.channels.iter().map(|channel| channel.name.clone()).collect();
+        let printers: Vec<_> = self.events.iter().collect();
+        let machine = self.events.machine();
+        let mut channel = self.naming.channel(name, &printers, machine, &mut names);
+        self.naming.declare_contexts(&mut channel, contexts, machine)?;
+        buffer.clone_into(&mut channel.buffer);
+        channel.of_programs = true;
+        self.shapes.give(buffer, like);
+        if let Some(of) = self.channels.get_mut(index) {
+            *of = self.trace.channels.len();
+        }
+        self.trace.channels.push(channel);
+        self.metadata.tell(&self.trace)
+    }
+
+    /// Takes the descriptions of events from another head of the same recording, which has more of them.
+    ///
+    /// # Errors
+    /// It cannot be understood.
+    pub fn describe(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        let recording = described(head)?.0;
+        self.naming.set_clock(&mut self.trace.clock, &recording);
+        self.events = recording.into_events();
+        Ok(())
+    }
+
+    /// Takes the descriptions of events, and how the clock stands to wall time, from another head of the same
+    /// recording, and writes all metadata again.
+    ///
+    /// # Errors
+    /// It cannot be understood, or the metadata cannot be written; what is there stays.
+    pub fn describe_again(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.describe(head)?;
+        self.metadata.rewrite(&self.trace)
+    }
+
+    /// Creates the files of streams that are recorded, also of those in which nothing happens: each is its
+    /// buffer in the head and its CPU.
+    ///
+    /// # Errors
+    /// A file cannot be created.
+    pub fn open(&mut self, streams: impl IntoIterator<Item = (usize, u32)>) -> Result<(), ExportError> {
+        streams.into_iter().try_for_each(|(buffer, cpu)| self.stream(buffer, cpu).map(drop))
+    }
+
+    /// Writes a record. Those of a CPU come in the order of time.
+    ///
+    /// # Errors
+    /// The disk is full, or the record is of no stream that there can be.
+    pub fn record(&mut self, record: &Record<'_>) -> Result<Taken, ExportError> {
+        let (buffer, cpu) = (record.buffer, record.cpu);
+        let is_open = self.streams.get(buffer).and_then(|cpus| cpus.get(cpu as usize));
+        if !is_open.is_some_and(Option::is_some) {
+            self.stream(buffer, cpu)?;
+        }
+        if self.put(record)? {
+            return Ok(Taken::Written);
+        }
+        let id = record.event_id();
+        let Some(printer) = id.and_then(|id| self.events.get(id)) else { return Ok(Taken::Unknown) };
+        let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get_mut(*id));
+        let Some(channel) = channel else { return Ok(Taken::Unknown) };
+        if !self.naming.declare(channel, printer, self.events.machine()) {
+            return Ok(Taken::Unknown);
+        }
+        self.metadata.tell(&self.trace)?;
+        // What was lost before it is written.
+        let written = self.put(&Record { missed: None, ..*record })?;
+        Ok(if written { Taken::Written } else { Taken::Unknown })
+    }
+
+    fn put(&mut self, record: &Record<'_>) -> Result<bool, ExportError> {
+        let Self { trace, channels, streams, converter, written, .. } = self;
+        let channel = channels.get(record.buffer).and_then(|id| trace.channels.get(*id));
+        let stream = streams.get_mut(record.buffer).and_then(|cpus| cpus.get_mut(record.cpu as usize));
+        let (Some(channel), Some(Some(stream))) = (channel, stream) else { return Ok(false) };
+        let is_known = converter.record(record, (channel, trace), &mut stream.writer)?;
+        *written += u64::from(is_known);
+        Ok(is_known)
+    }
+
+    /// Tells which pauses there were in the chunk by now, by the recording's clock: those from before, and
+    /// perhaps more.
+    pub fn know_pauses(&mut self, pauses: &[Pause]) {
+        let Self { trace, streams, state, .. } = self;
+        let Trace { clock, pauses: known, .. } = trace;
+        let now: Vec<u64> = pauses.iter().map(|pause| clock.shifted(pause.from_ns)).collect();
+        let is_other = !now.starts_with(known);
+        *known = now;
+        if is_other {
+            let streams = streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
+            streams.chain(state).for_each(|stream| stream.find_pauses(known));
+        }
+    }
+
+    /// Ends the packets in the pause that goes on: all that was written can be read.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn pause(&mut self) -> Result<(), ExportError> {
+        let Self { trace, streams, state, .. } = self;
+        let streams = streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
+        streams.chain(state).try_for_each(|stream| {
+            stream.pass_pauses(&trace.pauses, u64::MAX)?;
+            stream.flush()
+        })
+    }
+
+    /// The directory of its files in the chunk.
+    pub fn dir(&self) -> &Directory {
+        &self.dir.kernel
+    }
+
+    /// Ends the packets that are being filled, so that all that was written can be read.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn flush(&mut self) -> Result<(), ExportError> {
+        self.all_streams().try_for_each(|stream| stream.writer.flush())
+    }
+
+    /// Ends the packets that are being filled, and tells those who read meanwhile that no event from before
+    /// this time, by the recording's clock, comes any more. Streams that are `marked` have a packet that ends
+    /// then, also where they have no event: those who wait for packets learn what else is new.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn tell_silence(&mut self, until: u64, marked: bool) -> Result<(), ExportError> {
+        self.begin_streams_at(until);
+        let until = self.trace.clock.shifted(until);
+        let streams = self.streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
+        streams.chain(&mut self.state).try_for_each(|stream| stream.tell_silence(until, marked))
+    }
+
+    /// Lets streams that are new from now on begin at this time, by the recording's clock, instead of with
+    /// the trace: others may have read what all have until then.
+    pub fn begin_streams_at(&mut self, time: u64) {
+        self.streams_begin = self.streams_begin.max(self.trace.clock.shifted(time));
+    }
+
+    /// How many streams it has.
+    pub fn stream_count(&self) -> usize {
+        self.streams.iter().flatten().flatten().count() + usize::from(self.state.is_some())
+    }
+
+    /// Ends the chunk: with what the ledger of its part of the recording says of losses, and at a time by the
+    /// recording's clock, from when on what happens is not in it.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn end_chunk(&mut self, end: u64, ledger: &Ledger) -> Result<(), ExportError> {
+        let end = self.trace.clock.shifted(end);
+        let lost = lost_by_cpu(ledger);
+        self.open_lost(&lost)?;
+        for (buffer, cpus) in self.streams.iter_mut().enumerate() {
+            let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get(*id));
+            let Some(channel) = channel else { continue };
+            for (cpu, stream) in (0..).zip(cpus) {
+                let Some(stream) = stream else { continue };
+                stream.writer.pass_pauses(&self.trace.pauses, end)?;
+                if let Some(lost) = lost.get(&(channel.buffer.as_str(), cpu)) {
+                    let in_all = stream.discarded_before.saturating_add(lost.events);
+                    stream.writer.lost_in_all(in_all, end)?;
+                }
+                stream.writer.finish(end)?;
+                stream.discarded_before = stream.writer.discarded();
+            }
+        }
+        self.state.iter_mut().try_for_each(|stream| {
+            stream.pass_pauses(&self.trace.pauses, end)?;
+            stream.finish(end)
+        })
+    }
+
+    /// Creates the files of streams in which something was lost, and nothing else is.
+    fn open_lost(&mut self, lost: &BTreeMap<(&str, u32), LostOfCpu>) -> Result<(), ExportError> {
+        let Self { channels, trace, .. } = self;
+        let index = |buffer: &str| {
+            channels.iter().position(|id| trace.channels.get(*id).is_some_and(|of| of.buffer == buffer))
+        };
+        let lost = lost.iter().filter(|(_, lost)| lost.events != 0);
+        let streams: Vec<_> = lost.filter_map(|((buffer, cpu), _)| Some((index(buffer)?, *cpu))).collect();
+        self.open(streams)
+    }
+
+    /// Goes on in another chunk, of which this is the head. Each has all metadata, all streams, and the state
+    /// at its begin.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    pub fn next_chunk(&mut self, chunk: Chunk<'_>, head: &TraceFile) -> Result<(), ExportError> {
+        self.trace.pauses.clear();
+        self.dir = chunk.create(self.trace.uuid)?;
+        self.describe(head)?;
+        self.metadata.move_to(&self.dir, &self.trace)?;
+        let Self { streams, state, dir, .. } = self;
+        for stream in streams.iter_mut().flatten().flatten() {
+            stream.writer.move_to(dir)?;
+        }
+        state.iter_mut().try_for_each(|stream| stream.move_to(dir))?;
+        self.put_state(head, false)
+    }
+
+    /// Writes the state at the begin of the chunk, which this head has and the one before had not.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn put_late_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.put_state(head, true)
+    }
+
+    /// Records that were written.
+    pub fn events(&self) -> u64 {
+        self.written
+    }
+
+    /// What could not be carried over since this was asked.
+    pub fn take_not_carried(&mut self) -> NotCarried {
+        let mut not_carried = std::mem::take(&mut self.not_carried);
+        not_carried.merge(self.converter.take_not_carried());
+        not_carried
+    }
+
+    fn put_state(&mut self, head: &TraceFile, is_late: bool) -> Result<(), ExportError> {
+        let state: Option<InitialState> = head.initial_state().unwrap_or_else(|error| {
+            self.not_carried.add(error.to_string(), 1);
+            None
+        });
+        let Some(state) = state else { return Ok(()) };
+        if is_late {
+            self.converter.know_late(&state);
+        } else {
+            self.converter.know(&state);
+        }
+        self.write_state(&state)
+    }
+
+    /// Writes a state of later than the begin of the chunk.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn put_later_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
+        // Some of the records after it may have been written.
+        self.converter.know_late(state);
+        self.write_state(state)
+    }
+
+    fn write_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
+        // The traces of programs have none.
+        if self.of_programs {
+            return Ok(());
+        }
+        let Some(id) = self.trace.state_channel() else {
+            self.not_carried.merge(kernel::state_not_carried(state));
+            return Ok(());
+        };
+        let stream = match &mut self.state {
+            Some(stream) => stream,
+            None => {
+                self.state.insert(self.trace.stream(&self.dir, (id, 0), self.streams_begin, &self.shapes)?)
+            }
+        };
+        let Some(channel) = self.trace.channels.get(id) else { return Ok(()) };
+        stream.pass_pauses(&self.trace.pauses, self.trace.clock.shifted(state.began_ns))?;
+        self.not_carried.merge(lttng::write_state(state, &self.trace, channel, stream)?);
+        stream.flush()
+    }
+
+    fn all_streams(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.streams.iter_mut().flatten().flatten()
+    }
+
+    /// Opens a stream if it is not.
+    fn stream(&mut self, buffer: usize, cpu: u32) -> Result<(), ExportError> {
+        let id = self.channels.get(buffer).copied().filter(|_| cpu < CPUS_MAX);
+        let id = id.filter(|id| *id < self.trace.channels.len());
+        let Some(id) = id else {
+            let what = format!("there is no buffer {buffer} with a CPU {cpu} in the recording");
+            return Err(ExportError::Unsupported(what));
+        };
+        if self.streams.len() <= buffer {
+            self.streams.resize_with(buffer + 1, Vec::new);
+        }
+        let cpus = &mut self.streams[buffer];
+        if cpus.len() <= cpu as usize {
+            cpus.resize_with(cpu as usize + 1, || None);
+        }
+        let stream = &mut cpus[cpu as usize];
+        if stream.is_none() {
+            let writer = self.trace.stream(&self.dir, (id, cpu), self.streams_begin, &self.shapes)?;
+            *stream = Some(Stream { writer, discarded_before: 0 });
+        }
+        Ok(())
+    }
+}
+
+/// What a head describes. An event whose format cannot be understood is left out, and counted.
+fn described(head: &TraceFile) -> Result<(Recording<'_>, NotCarried), ExportError> {
+    let job = Job::new(&|_| {}).keep_going(true);
+    let recording = Recording::of_head(head, &job)?;
+    Ok((recording, job.take_not_carried()))
+}

@@ -1,0 +1,114 @@
+//! Requests to the daemon's Unix socket, one connection each.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited, combinators::BoxBody};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+use super::client::{Call, ClientError, Reply, Transport};
+
+pub use api::DEFAULT_SOCKET;
+
+/// The environment variable that says where it listens instead.
+pub const SOCKET_VARIABLE: &str = "TRACER_AGENT_SOCKET";
+
+/// The socket: what was given, or else what the environment says.
+pub fn chosen(given: Option<&Path>) -> PathBuf {
+    let variable = || std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
+    given.map(Path::to_owned).or_else(variable).unwrap_or_else(|| DEFAULT_SOCKET.into())
+}
+
+/// The most bytes of an answer: a list of all tracepoints of a kernel with their fields has less than 4 MiB.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// How long the daemon may take to accept a connection. What it then does may take as long as it needs.
+const ACCEPTS: Duration = Duration::from_secs(10);
+
+/// A daemon's socket.
+#[derive(Debug)]
+pub struct UnixTransport {
+    path: PathBuf,
+    runtime: Runtime,
+}
+
+impl UnixTransport {
+    /// Nothing is connected before there is a request.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        Ok(Self { path: path.to_owned(), runtime })
+    }
+}
+
+impl Transport for UnixTransport {
+    fn call(&mut self, call: Call) -> Result<Reply, ClientError> {
+        self.runtime.block_on(exchange(&self.path, call))
+    }
+
+    fn listen(&mut self, path: &str, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
+        let call = Call { method: "GET", path: path.to_owned(), body: None };
+        self.runtime.block_on(listen(&self.path, call, each))
+    }
+}
+
+async fn exchange(path: &Path, call: Call) -> Result<Reply, ClientError> {
+    let answer = send(path, call).await?;
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
+    let body = body.map_err(|error| ClientError::Answer(format!("it cannot be read: {error}")))?;
+    Ok(Reply { status, body: body.to_bytes().to_vec() })
+}
+
+async fn listen(path: &Path, call: Call, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
+    let answer = send(path, call).await?;
+    if !answer.status().is_success() {
+        return Err(ClientError::Answer(format!("status {}", answer.status().as_u16())));
+    }
+    let mut body = answer.into_body();
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return Ok(()) };
+        let Ok(data) = frame.into_data() else { continue };
+        rest.extend_from_slice(&data);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            if !each(String::from_utf8_lossy(&line[..end]).as_ref()) {
+                return Ok(());
+            }
+        }
+        if rest.len() > LONGEST_ANSWER {
+            return Err(ClientError::Answer("a line does not end".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+async fn send(path: &Path, call: Call) -> Result<Response<Incoming>, ClientError> {
+    let no_daemon = |source| ClientError::NoDaemon { path: path.to_owned(), source };
+    let connected = tokio::time::timeout(ACCEPTS, UnixStream::connect(path)).await;
+    let stream = connected.map_err(|_| no_daemon(io::ErrorKind::TimedOut.into()))?.map_err(no_daemon)?;
+    let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    // It ends with the exchange; what goes wrong in it comes out of the request.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    sender.send_request(request(call)?).await.map_err(broken)
+}
+
+fn request(call: Call) -> Result<Request<BoxBody<Bytes, std::convert::Infallible>>, ClientError> {
+    let body = call.body.unwrap_or_default();
+    Request::builder()
+        .method(call.method)
+        .uri(call.path)
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)).boxed())
+        .map_err(|error| ClientError::Connection(error.to_string()))
+}

@@ -1,0 +1,471 @@
+//! From the start to the end of the process.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use axum::{Extension, Router};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+
+use super::{
+    archives::Archives,
+    budget::Governor,
+    config::ConfigError,
+    configuration::Configuration,
+    descriptors::Descriptors,
+    handover, http,
+    listen::{Listener, Passed},
+    live::Live,
+    monitor::Monitor,
+    peer::Peer,
+    recovery::{Left, Notes, Recoveries},
+    registry::{Registry, log},
+    relay::Places,
+    shares::Shares,
+    supervisor::Supervisor,
+    triggers::{OnSessions, look_each_second},
+    user::Group,
+};
+use kernel::cpus::Cpus;
+use stdx::handover::Parcels;
+
+/// What is said to who asks for a hand-over in vain.
+const NOT_STORED: &str = "SIGUSR2: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
+                          this one (FileDescriptorStoreMax=); they go on here";
+/// What is said to who asks for a configuration to be read again in vain.
+const NO_CONFIG: &str = "SIGHUP: there is no configuration to read again; give one with --config";
+/// Connections at a time. Others wait until one ends.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections of a user at a time, so that nobody takes all of them.
+const CONNECTIONS_OF_USER_MAX: usize = 64;
+/// How long a client may take for the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long answers that are being written may take when the daemon ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How many threads do what takes its time: one for each connection, which has one request at a time, so that
+/// nobody waits for what others wait for; and some more.
+const BLOCKING_THREADS: usize = CONNECTIONS_MAX + 8;
+
+/// What is chosen of a daemon.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The socket, if systemd passes none.
+    pub socket: PathBuf,
+    /// The directory in which the next daemon finds what this one records.
+    pub state: PathBuf,
+    /// The group whose members may have sessions; `None` for root alone.
+    pub group: Option<String>,
+    /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of the machine's.
+    pub user_memory: Option<u64>,
+    /// The most descriptors of a user's recordings; `None` for a quarter of what this process may open.
+    pub user_descriptors: Option<u64>,
+    /// Where viewers of live sessions connect to.
+    pub live_bind: std::net::SocketAddr,
+    /// Bytes of each session that may wait here for its relay daemon.
+    pub relay_backlog: u64,
+    /// The first file of its configuration, if it has one.
+    pub config: Option<PathBuf>,
+}
+
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The socket.
+    #[error("{0}")]
+    Listen(#[source] io::Error),
+    /// The directory of its state.
+    #[error("cannot use the directory {path} for the daemon's state: {source}", path = path.display())]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What it is to record.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Something of the process.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl DaemonError {
+    fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}
+
+/// The signals that a daemon obeys.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    replace: Signal,
+    fire: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, DaemonError> {
+        let of = |kind| signal(kind).map_err(DaemonError::system("wait for signals"));
+        Ok(Self {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+            hangup: of(SignalKind::hangup())?,
+            replace: of(SignalKind::user_defined2())?,
+            fire: of(SignalKind::user_defined1())?,
+        })
+    }
+}
+
+/// Why a daemon has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to. Its sessions have ended.
+    Stopped,
+    /// The next one goes on with its sessions, which record meanwhile.
+    HandedOver,
+}
+
+/// Serves requests until SIGTERM or SIGINT comes; then ends all sessions, so that their files are there. On
+/// SIGUSR2 it hands them over to the next daemon, if systemd stores descriptors for it.
+/// `ready` is called when connections are accepted.
+///
+/// # Errors
+/// There is no socket, or the process has no threads or descriptors left.
+pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
+    let group = match &options.group {
+        None => None,
+        Some(name) => Group::find(name).map_err(DaemonError::system("look up the group"))?,
+    };
+    // Whatever the mask was that this was started with: nobody else may write to what a session makes.
+    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o022));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::system("start threads"))?;
+    // Before there is anything that a signal would leave behind: it is obeyed when everything is there.
+    let signals = {
+        let _of_runtime = runtime.enter();
+        Signals::listen()?
+    };
+    let supervisor = Supervisor::of_environment();
+    let Passed { listener, stored } =
+        Passed::of_environment(|name| STORED.contains(&name)).map_err(DaemonError::Listen)?;
+    let parcels = parcels_of(stored, &supervisor);
+    let listener = match listener {
+        Some(passed) => passed,
+        None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,
+    };
+    let unusable = |source| DaemonError::State { path: options.state.clone(), source };
+    let notes = Notes::open(&options.state).map_err(unusable)?;
+    let recoveries = Recoveries::default();
+    let descriptors = Descriptors::new(options.user_descriptors);
+    let limits = (shares(options)?, descriptors);
+    let relays = (Places::new(&options.state), options.relay_backlog);
+    let live = Live::new(options.live_bind);
+    let configuration = match &options.config {
+        Some(path) => Some(Arc::new(Configuration::read(path, &options.state, cpus()?)?)),
+        None => None,
+    };
+    let archives = Arc::new(Archives::new(&options.state));
+    let of_live = (live, Arc::clone(&archives));
+    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits, of_live, relays));
+    // First of all: their rings fill.
+    let going_on =
+        parcels.as_ref().map(|parcels| handover::take_over(&registry, parcels)).unwrap_or_default();
+    // Before there are notes of this daemon's sessions.
+    let left = notes.left(&going_on).unwrap_or_else(|error| {
+        log(&format!("cannot recover what the daemon before has left: {error}"));
+        Left::default()
+    });
+    // New sessions need not wait for old ones; spools that are recorded to are locked.
+    recoveries.start(left, &archives);
+    let act = OnSessions(Arc::downgrade(&registry));
+    registry.triggers().start(Box::new(act)).map_err(DaemonError::system("start threads"))?;
+    look_each_second(registry.triggers()).map_err(DaemonError::system("start threads"))?;
+    registry.watch_triggers_again().map_err(DaemonError::system("start threads"))?;
+    watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
+    if let Some(configuration) = &configuration {
+        configuration.apply(&registry);
+        archives.start().map_err(DaemonError::system("start threads"))?;
+        configuration.follow(&registry).map_err(DaemonError::system("watch the configuration"))?;
+    }
+    let governor = configuration.as_ref().map(|of| Arc::new(Governor::new(Arc::clone(of), &registry)));
+    if let Some(governor) = &governor {
+        governor.start().map_err(DaemonError::system("start threads"))?;
+    }
+    let told = (signals, &supervisor, parcels.is_some());
+    let of_configuration = (configuration.clone(), governor.clone());
+    let monitor = Monitor::new(Arc::clone(&registry), of_configuration, options.state.clone());
+    let monitor = Arc::new(monitor);
+    monitor.start().map_err(DaemonError::system("start threads"))?;
+    let of_daemon = (Arc::clone(&registry), configuration, monitor);
+    let served = runtime.block_on(serve(&listener, group, of_daemon, told, ready));
+    let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
+    if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
+        if let Some(governor) = &governor {
+            governor.hand_over(&registry);
+        }
+        while_alive(&supervisor, || handover::hand_over(&registry, parcels));
+    } else {
+        supervisor.tell("STOPPING=1");
+    }
+    registry.end();
+    // What the sessions have closed is noted.
+    archives.end();
+    match ended {
+        // Rings fill until the next one is there.
+        Ended::HandedOver => runtime.shutdown_background(),
+        Ended::Stopped => runtime.shutdown_timeout(LAST_ANSWERS),
+    }
+    served.map(|_| ended)
+}
+
+/// Does what may take its time, and tells systemd meanwhile that this process is alive.
+fn while_alive(supervisor: &Supervisor, act: impl FnOnce() + Send) {
+    let Some(period) = supervisor.watchdog() else { return act() };
+    std::thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            act();
+            drop(done);
+        });
+        while is_done.recv_timeout(period) == Err(mpsc::RecvTimeoutError::Timeout) {
+            supervisor.tell("WATCHDOG=1");
+        }
+    });
+}
+
+/// The names under which the ends of the way to the next daemon are stored.
+const STORED: [&str; 2] = ["hand-over-near", "hand-over-far"];
+
+/// The way to the next daemon: the one that the daemon before had, or a new one that is stored. `None` where
+/// nothing can be stored.
+fn parcels_of(stored: Vec<(String, OwnedFd)>, supervisor: &Supervisor) -> Option<Parcels> {
+    let mut ends = STORED.map(|_| None);
+    for (name, fd) in stored {
+        if let Some(index) = STORED.iter().position(|known| *known == name) {
+            ends[index] = Some(fd);
+        }
+    }
+    if let [Some(near), Some(far)] = ends {
+        return Some(Parcels::of_kept([near, far]));
+    }
+    let parcels = Parcels::new().and_then(|parcels| {
+        let [near, far] = parcels.ends();
+        supervisor.store(&[(STORED[0], near), (STORED[1], far)])?;
+        Ok(parcels)
+    });
+    match parcels {
+        Ok(parcels) => Some(parcels),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+        Err(error) => {
+            log(&format!("sessions cannot be handed over: systemd does not store descriptors: {error}"));
+            None
+        }
+    }
+}
+
+/// What users may have.
+fn shares(options: &Options) -> Result<Shares, DaemonError> {
+    let memory = options.user_memory.unwrap_or_else(|| memory_of_machine() / 4);
+    Ok(Shares::new(memory, cpus()?))
+}
+
+fn cpus() -> Result<u64, DaemonError> {
+    let cpus =
+        Cpus::read().map_err(|error| DaemonError::system("count the CPUs")(io::Error::other(error)))?;
+    Ok(cpus.online.iter().count() as u64)
+}
+
+fn memory_of_machine() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram.saturating_mul(system.mem_unit.into())
+}
+
+/// Looks for programs that sessions wait for: for those that have been started each second, for what others
+/// have loaded each half a minute.
+fn watch_programs(registry: &Arc<Registry>) -> io::Result<()> {
+    let registry = Arc::downgrade(registry);
+    let watch = move || {
+        for second in 1_u64.. {
+            std::thread::sleep(Duration::from_secs(1));
+            let Some(registry) = registry.upgrade() else { return };
+            registry.look_for_programs(second % 30 == 0);
+        }
+    };
+    std::thread::Builder::new().name("programs".into()).spawn(watch).map(drop)
+}
+
+async fn serve(
+    listener: &Listener,
+    group: Option<Group>,
+    (registry, configuration, monitor): (Arc<Registry>, Option<Arc<Configuration>>, Arc<Monitor>),
+    (mut signals, supervisor, can_hand_over): (Signals, &Supervisor, bool),
+    ready: impl FnOnce(),
+) -> Result<Ended, DaemonError> {
+    let failed = DaemonError::system("listen");
+    let socket = listener.socket.try_clone().and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        UnixListener::from_std(socket)
+    });
+    let socket = socket.map_err(failed)?;
+    let triggers = Arc::clone(registry.triggers());
+    let router = http::router(registry, configuration.clone(), Arc::clone(&monitor));
+    // It ends with the runtime.
+    tokio::spawn(http::serve(monitor));
+    let group = group.map(Arc::new);
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let users = Users::default();
+    let (end, ended) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut watchdog = supervisor.watchdog().map(tokio::time::interval);
+    supervisor.tell("READY=1");
+    ready();
+    let why = loop {
+        let accept = async {
+            // The semaphore is never closed.
+            let permit = Arc::clone(&room).acquire_owned().await.ok();
+            (permit, socket.accept().await)
+        };
+        tokio::select! {
+            _ = signals.terminate.recv() => break Ended::Stopped,
+            _ = signals.interrupt.recv() => break Ended::Stopped,
+            _ = signals.hangup.recv() => match &configuration {
+                Some(configuration) => configuration.reload_soon(),
+                None => log(NO_CONFIG),
+            },
+            _ = signals.fire.recv() => triggers.has_signal(),
+            _ = signals.replace.recv() => {
+                if can_hand_over {
+                    break Ended::HandedOver;
+                }
+                log(NOT_STORED);
+            }
+            () = tick(watchdog.as_mut()) => supervisor.tell("WATCHDOG=1"),
+            Some(_) = connections.join_next() => {}
+            (permit, accepted) = accept => match accepted {
+                Ok((stream, _)) => {
+                    let (router, group, users, ended) =
+                        (router.clone(), group.clone(), users.clone(), ended.clone());
+                    connections.spawn(async move {
+                        let _permit = permit;
+                        connection(stream, router, group.as_deref(), users, ended).await;
+                    });
+                }
+                Err(error) => {
+                    log(&format!("cannot accept a connection: {error}"));
+                    // Descriptors may come back.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    };
+    // Who waits for an answer gets it; who only listens does not keep the daemon.
+    let _ = end.send(true);
+    let _ =
+        tokio::time::timeout(LAST_ANSWERS, async { while connections.join_next().await.is_some() {} }).await;
+    Ok(why)
+}
+
+async fn tick(interval: Option<&mut tokio::time::Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// How many connections each user has.
+#[derive(Clone, Debug, Default)]
+struct Users(Arc<std::sync::Mutex<std::collections::BTreeMap<u32, usize>>>);
+
+/// A connection of a user, as long as it is held.
+struct Counted(Users, u32);
+
+impl Users {
+    fn count(&self, uid: u32) -> Option<Counted> {
+        let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let count = all.entry(uid).or_insert(0);
+        if *count >= CONNECTIONS_OF_USER_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Counted(self.clone(), uid))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Serves one connection, of a peer that is known from its socket.
+async fn connection(
+    stream: UnixStream,
+    router: Router,
+    group: Option<&Group>,
+    users: Users,
+    mut ended: watch::Receiver<bool>,
+) {
+    // Who has gone already is nobody.
+    let Ok(peer) = Peer::of(&stream) else { return };
+    let Some(_counted) = users.count(peer.uid) else { return };
+    // The database of users may be far away.
+    let asked = group.cloned();
+    let may_control = tokio::task::spawn_blocking(move || peer.may_control(asked.as_ref())).await;
+    let router = if may_control.unwrap_or(false) {
+        router.layer(Extension(peer))
+    } else {
+        let name = group.map(|group| group.name.clone());
+        Router::new().fallback(move || async move { http::refuse(name.as_deref()) })
+    };
+    let mut served = std::pin::pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            // Who has sent everything and closes that way still wants the answer.
+            .half_close(true)
+            .header_read_timeout(HEAD_TIME)
+            .max_buf_size(64 << 10)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+    );
+    // What is wrong with a connection is the client's affair.
+    tokio::select! {
+        _ = served.as_mut() => {}
+        _ = ended.changed() => {
+            served.as_mut().graceful_shutdown();
+            let _ = served.await;
+        }
+    }
+}

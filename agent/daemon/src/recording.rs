@@ -1,0 +1,331 @@
+//! The recording of a session, and what becomes of it when the session changes.
+//!
+//! Rules come and go in a recording while it goes on. What is fixed in it (its channels, their rings and
+//! contexts, and how many events there can be) changes with a new recording that takes over from the one
+//! before, in the next trace chunk; of a session that is stopped, at its next start.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    descriptors::{Held, OfUser},
+    recovery::Note,
+    relay::{Forwarder, SentAll, Settled},
+    sessions::{
+        Added, Halt, Handed, HandedRunning, Listener, Model, Recorder, World,
+        spec::{self, Rules, Tracks},
+    },
+    user::Owner,
+};
+use ::spec::RuleSpec;
+use api::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode};
+use capture::HandOver;
+use kernel::events::Catalogue;
+use kernel::tracefs::Tracefs;
+
+type Answer<T = ()> = Result<T, ControlError>;
+
+/// How long a relay daemon is waited for by a daemon that ends for the next one.
+const HAND_OVER_MAX: Duration = Duration::from_secs(10);
+
+/// Whether a recording can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum RecordingState {
+    /// It records, or pauses, what the session says.
+    Current,
+    /// It pauses, and the session has changed since in a way that takes a new one.
+    Outdated,
+    /// It is over: everything is stored.
+    Closed,
+}
+
+/// The recording of a session that was started.
+#[derive(Debug)]
+pub(super) struct Recording {
+    pub(super) recorder: Recorder,
+    /// Where its files go, and its spool is.
+    pub(super) output: PathBuf,
+    /// What the next daemon would find of it.
+    pub(super) note: Note,
+    /// What is recorded into each buffer.
+    pub(super) rules: BTreeMap<String, Rules>,
+    /// Whose events are.
+    pub(super) tracks: Tracks,
+    /// Which programs it knows of.
+    pub(super) generation: u64,
+    pub(super) state: RecordingState,
+    /// What sends it to a relay daemon.
+    pub(super) relay: Option<(Arc<Forwarder>, Held)>,
+    /// Whether the output is a directory of the daemon's own.
+    pub(super) is_place: bool,
+}
+
+/// The same on its way to another daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedRecording {
+    output: PathBuf,
+    /// The name of the note.
+    pub(super) note: String,
+    rules: BTreeMap<String, Vec<RuleSpec>>,
+    tracks: Tracks,
+    state: RecordingState,
+    running: HandedRunning,
+    #[serde(default)]
+    is_place: bool,
+    /// Whether there is a recording that goes on.
+    pub(super) is_open: bool,
+}
+
+impl Recording {
+    /// Whether there is something that can go on.
+    pub(super) fn is_open(&self) -> bool {
+        self.state != RecordingState::Closed
+    }
+
+    /// Records again.
+    pub(super) fn start(&mut self, model: &Model, world: &World) -> Answer {
+        if self.state == RecordingState::Current {
+            return self.recorder.resume();
+        }
+        let spec = spec::of(model, world, &self.output)?;
+        let recorded = spec::recorded(&spec);
+        // What pauses ends first.
+        self.state = RecordingState::Closed;
+        self.recorder.start(spec)?;
+        self.note(recorded, world);
+        self.state = RecordingState::Current;
+        Ok(())
+    }
+
+    /// Notes what a new recording has.
+    fn note(&mut self, recorded: (BTreeMap<String, Rules>, Tracks), world: &World) {
+        self.generation = world.generation;
+        (self.rules, self.tracks) = recorded;
+    }
+
+    /// Stops recording.
+    pub(super) fn stop(&mut self, model: &Model) -> Answer {
+        let how = if pauses(model) { Halt::Pause } else { Halt::Store };
+        let halted = self.recorder.halt(how);
+        if !matches!(halted, Ok(true)) {
+            self.state = RecordingState::Closed;
+        }
+        halted?;
+        self.settle(how)
+    }
+
+    /// Waits until everything that is stored is at the relay daemon, as long as that is there.
+    fn settle(&self, how: Halt) -> Answer {
+        let Some((relay, _)) = &self.relay else { return Ok(()) };
+        let mut known = None;
+        loop {
+            let Settled { waiting, packets } = relay.settle()?;
+            // What writes the trace may have waited for what was sent.
+            let is_all = waiting != 0 || known == Some(packets);
+            if is_all || how == Halt::Store {
+                return Ok(());
+            }
+            known = Some(packets);
+            self.recorder.halt(how)?;
+        }
+    }
+
+    /// Removes what was recorded in the current trace chunk; `files` are what stops have made of it.
+    pub(super) fn clear(&mut self, model: &Model, world: &World, files: Vec<PathBuf>) -> Answer {
+        self.state = RecordingState::Closed;
+        self.recorder.clear(files)?;
+        if model.is_active() { self.start(model, world) } else { Ok(()) }
+    }
+
+    /// Lets another daemon go on with it. Gives what goes with it.
+    ///
+    /// # Errors
+    /// It cannot go on, and has ended: everything is stored.
+    pub(super) fn hand_over(self) -> Answer<(HandedRecording, Option<HandOver>)> {
+        if self.relay.is_some() {
+            self.end(Some(HAND_OVER_MAX))?;
+            return Err(ControlError::new(
+                Code::NotSupported,
+                "sessions that send to a relay daemon are not handed over: it is stopped, and can be started \
+                 again",
+            ));
+        }
+        let Self { recorder, output, note, rules, tracks, generation: _, state, relay: _, is_place } = self;
+        let Handed { running, recording } = match recorder.hand_over() {
+            Ok(handed) => handed,
+            Err(error) => {
+                note.remove();
+                return Err(error);
+            }
+        };
+        let rules = rules.into_iter().map(|(buffer, rules)| (buffer, rules.into_values().collect()));
+        let handed = HandedRecording {
+            output,
+            note: note.name().to_owned(),
+            rules: rules.collect(),
+            tracks,
+            state,
+            running,
+            is_place,
+            is_open: recording.is_some(),
+        };
+        Ok((handed, recording))
+    }
+
+    /// Goes on with one that another daemon has handed over.
+    ///
+    /// # Errors
+    /// It does not go on: what it has stored is in its spool.
+    pub(super) fn take_over(
+        (handed, recording): (HandedRecording, Option<HandOver>),
+        (owner, descriptors): (Owner, OfUser),
+        (keeps, note): (bool, Note),
+        listener: Box<dyn Listener>,
+    ) -> Answer<Self> {
+        let HandedRecording { output, note: _, rules, tracks, state, running, is_place, is_open: _ } = handed;
+        let handed = Handed { running, recording };
+        let recorder = Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
+        let of_buffer =
+            |rules: Vec<RuleSpec>| rules.into_iter().map(|rule| (spec::key_of(&rule), rule)).collect();
+        let rules = rules.into_iter().map(|(buffer, rules)| (buffer, of_buffer(rules))).collect();
+        // Which programs it knows is looked at again.
+        let (generation, relay) = (u64::MAX, None);
+        Ok(Self { recorder, output, note, rules, tracks, generation, state, relay, is_place })
+    }
+
+    /// Ends it. Everything is stored then, also at the relay daemon, if that is so before `limit` has passed;
+    /// without one, as long as it goes on.
+    pub(super) fn end(self, limit: Option<Duration>) -> Answer {
+        let Self { recorder, note, relay, output, is_place, .. } = self;
+        let ended = recorder.end();
+        let sent = relay.map_or_else(|| Ok(SentAll::default()), |(relay, _held)| relay.end(limit));
+        ended?;
+        note.remove();
+        if is_place {
+            // What is in it stays.
+            let _ = std::fs::remove_dir(&output);
+        }
+        let SentAll { left: Some((bytes, dir)) } = sent? else { return Ok(()) };
+        Err(ControlError::new(
+            Code::RelayConnect,
+            format!(
+                "{bytes} bytes of packets did not get to the relay daemon, which is not there; {} has them, a \
+                 trace that babeltrace2 reads",
+                dir.display()
+            ),
+        ))
+    }
+
+    /// Lets it do what the description of its session says now.
+    pub(super) fn follow(&mut self, (before, after): (&Model, &Model), world: &World) -> Answer {
+        if spec::schedule(before) != spec::schedule(after) {
+            let (period, bytes) = spec::schedule(after);
+            self.recorder.schedule(period, bytes);
+        }
+        if !self.is_open() {
+            return spec::check_rules(Some(before), after, world);
+        }
+        // Where no programs have come, a channel that is as before has the rules that are recorded.
+        let base = (self.generation == world.generation).then_some(before);
+        self.generation = world.generation;
+        if self.state == RecordingState::Outdated || spec::shape(before) != spec::shape(after) {
+            return self.replace(after, world);
+        }
+        let changed = match self.change_rules(base, after, world) {
+            Ok(Added::NoRoom) => self.replace(after, world),
+            Ok(Added::Done) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = changed {
+            // What was removed to be added with another filter is recorded as before.
+            if !matches!(self.change_rules(None, before, world), Ok(Added::Done)) {
+                self.replace(before, world)?;
+            }
+            return Err(error);
+        }
+        self.change_tracks(after)
+    }
+
+    /// Lets it record other threads.
+    fn change_tracks(&mut self, model: &Model) -> Answer {
+        let wanted = spec::tracked(model)?;
+        let attributes: BTreeSet<_> = self.tracks.keys().chain(wanted.keys()).copied().collect();
+        for attribute in attributes {
+            let values = wanted.get(&attribute);
+            if values != self.tracks.get(&attribute) {
+                self.recorder.track(spec::tracking(attribute, values.map(Vec::as_slice))?)?;
+            }
+        }
+        self.tracks = wanted;
+        Ok(())
+    }
+
+    /// Adds and removes rules while it goes on, in the channels that are not as they were.
+    fn change_rules(&mut self, before: Option<&Model>, model: &Model, world: &World) -> Answer<Added> {
+        for (buffer, wanted) in spec::changed_rules(before, model, world)? {
+            let recorded = self.rules.entry(buffer.clone()).or_default();
+            let (over, new): (Vec<_>, Rules) = (
+                recorded
+                    .iter()
+                    .filter(|(what, rule)| wanted.get(*what) != Some(*rule))
+                    .map(|(what, _)| what.clone())
+                    .collect(),
+                wanted
+                    .iter()
+                    .filter(|(what, rule)| recorded.get(*what) != Some(*rule))
+                    .map(|(what, rule)| (what.clone(), rule.clone()))
+                    .collect(),
+            );
+            for what in over {
+                if let Some(rule) = recorded.remove(&what) {
+                    self.recorder.remove(&buffer, rule.what)?;
+                }
+            }
+            if !new.is_empty() {
+                if self.recorder.add(&buffer, new.values().cloned().collect())? == Added::NoRoom {
+                    return Ok(Added::NoRoom);
+                }
+                recorded.extend(new);
+            }
+        }
+        Ok(Added::Done)
+    }
+
+    /// Lets a new recording take over, now or at the next start.
+    fn replace(&mut self, model: &Model, world: &World) -> Answer {
+        let spec = spec::of(model, world, &self.output)?;
+        if model.is_active() {
+            let recorded = spec::recorded(&spec);
+            self.recorder.replace(spec)?;
+            self.note(recorded, world);
+            return Ok(());
+        }
+        self.state = RecordingState::Outdated;
+        Ok(())
+    }
+}
+
+/// Whether a stop leaves a recording that can go on. A trace.dat is complete when it is one; what keeps its
+/// newest events has them in memory.
+fn pauses(model: &Model) -> bool {
+    let overwrites =
+        |(_, channel): (Domain, &Channel)| channel.attributes.event_loss == Some(EventLoss::Overwrite);
+    match (&model.session().summary.mode, model.session().summary.format) {
+        (SessionMode::Snapshot, _) => true,
+        (_, Format::Lttng) => !model.channels().any(overwrites),
+        (_, Format::TraceDat) => false,
+    }
+}
+
+/// The events of this kernel.
+pub(super) fn catalogue() -> Answer<Catalogue> {
+    let unreadable = |error: String| ControlError::new(Code::StartKernel, error);
+    let tracefs = Tracefs::open().map_err(|error| unreadable(error.to_string()))?;
+    Catalogue::read(&tracefs).map_err(|error| unreadable(error.to_string()))
+}

@@ -1,0 +1,329 @@
+//! What is left of sessions whose daemon was killed: which there were, and making files of their data.
+//!
+//! While a session records, a file in the daemon's own directory says where and for whom. The next daemon
+//! reads these notes before it serves, and recovers the spools with the rights of their users while it does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _},
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{archives::Archives, registry::log, user::Owner};
+use api::ControlError;
+use capture::{Spool, SpoolError, recover};
+use stdx::output::Directory;
+
+/// Where the daemon keeps what the next one needs, if nothing else is said.
+pub const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
+
+/// How the names of notes end.
+const NOTE: &str = ".json";
+/// The largest note: a path, and some.
+const NOTE_MAX: usize = 64 << 10;
+/// How often a directory is looked at, where sessions that start meanwhile give spools other names.
+const LOOKS: usize = 8;
+/// The most spools of a session of which it is said why they are not recovered: anybody may put more there.
+const TOLD_MAX: usize = 16;
+
+/// The directory of notes.
+#[derive(Clone, Debug)]
+pub(super) struct Notes(Directory);
+
+/// A session that is being recorded.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Noted {
+    session: String,
+    uid: u32,
+    gid: u32,
+    output: PathBuf,
+}
+
+/// A note as long as the session records.
+#[derive(Debug)]
+pub(super) struct Note {
+    dir: Directory,
+    name: String,
+}
+
+impl Note {
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// The session's data are files.
+    pub(super) fn remove(self) {
+        // If it stays, the next daemon finds nothing to recover.
+        let _ = self.dir.remove(&self.name);
+    }
+}
+
+impl Notes {
+    /// Opens the directory, which is made if it is not there. Nobody else may write to it: a note says whose
+    /// rights are taken.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        std::fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
+        let dir = Directory::open(path)?;
+        let there = dir.metadata()?;
+        if there.uid() != rustix::process::geteuid().as_raw() || there.mode() & 0o022 != 0 {
+            return Err(io::Error::other(format!(
+                "{}: other users can change this directory; choose another --state",
+                path.display()
+            )));
+        }
+        Ok(Self(dir))
+    }
+
+    /// Notes that a session records into a directory from now on.
+    pub(super) fn add(&self, session: &str, owner: &Owner, output: &Path) -> io::Result<Note> {
+        let Owner { uid, gid, .. } = owner;
+        let noted = Noted { session: session.to_owned(), uid: *uid, gid: *gid, output: output.to_owned() };
+        // Not the session's: one of the same name may be recovered at this moment.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!("{uid}-{now}{NOTE}");
+        let bytes = serde_json::to_vec(&noted)?;
+        self.0.write(&name, &bytes)?;
+        Ok(Note { dir: self.0.clone(), name })
+    }
+
+    /// The note of a session that another daemon has handed over.
+    pub(super) fn again(&self, name: String) -> Note {
+        Note { dir: self.0.clone(), name }
+    }
+
+    /// What the daemon before has noted, by user, but for sessions that go on. Nothing of a user is looked
+    /// at.
+    pub(super) fn left(&self, going_on: &BTreeSet<String>) -> io::Result<Left> {
+        let mut left = Left::default();
+        let mut names = self.0.names()?;
+        // Files of sessions, and what waits for others, have directories beside the notes.
+        names.retain(|name| name.as_bytes().ends_with(NOTE.as_bytes()));
+        names.sort();
+        for name in names {
+            let note = self.again(name.to_string_lossy().into_owned());
+            if going_on.contains(&note.name) {
+                continue;
+            }
+            match self.read(&note.name) {
+                Ok(noted) => left.0.entry(noted.uid).or_default().push((note, noted)),
+                Err(error) => log(&format!(
+                    "cannot read what the daemon before noted: {}: {error}; remove it if its session's data \
+                     are not wanted",
+                    self.0.join(&note.name).display()
+                )),
+            }
+        }
+        Ok(left)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Noted> {
+        use io::Read as _;
+        let mut bytes = Vec::new();
+        self.0.open_file(name)?.take(NOTE_MAX as u64).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+}
+
+/// What the daemon before has noted, by user.
+#[derive(Debug, Default)]
+pub(super) struct Left(BTreeMap<u32, Vec<(Note, Noted)>>);
+
+/// The recoveries that are under way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recoveries(Arc<Mutex<BTreeSet<(u32, PathBuf)>>>);
+
+impl Recoveries {
+    /// Recovers what was left: what a user has left in a thread of its own with the user's rights, so that
+    /// nobody waits for what another one's directories do. What is recovered may be sent to a store.
+    pub(super) fn start(&self, left: Left, archives: &Arc<Archives>) {
+        for (uid, notes) in left.0 {
+            self.under_way().extend(notes.iter().map(|(_, noted)| (uid, noted.output.clone())));
+            let (of_user, archives) = (self.clone(), Arc::clone(archives));
+            let recover = move || {
+                of_user.recover(uid, notes);
+                archives.look_soon();
+            };
+            if let Err(error) = std::thread::Builder::new().name("recovery".into()).spawn(recover) {
+                self.under_way().retain(|(of, _)| *of != uid);
+                log(&format!(
+                    "what user {uid} has left is not recovered: {error}; the next daemon tries again"
+                ));
+            }
+        }
+    }
+
+    /// Why a session of a user does not start in a directory: what is being recovered there may be in its
+    /// way.
+    pub(super) fn explain(&self, uid: u32, output: &Path, error: ControlError) -> ControlError {
+        if !self.is_under_way(uid, output) {
+            return error;
+        }
+        let message = format!(
+            "{}; what was recorded there before the daemon was killed is being recovered: start the session \
+             when that is done, or record to another directory",
+            error.message
+        );
+        ControlError::new(error.code, message)
+    }
+
+    /// Whether what a user has left in a directory is being recovered.
+    pub(super) fn is_under_way(&self, uid: u32, output: &Path) -> bool {
+        self.under_way().contains(&(uid, output.to_owned()))
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeSet<(u32, PathBuf)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Recovers what a user has left. Notes of what is not recovered stay for the next daemon.
+    fn recover(&self, uid: u32, notes: Vec<(Note, Noted)>) {
+        for (note, noted) in notes {
+            let owner = Owner::new(uid, noted.gid);
+            let recovery = Recovery { noted: &noted };
+            let recovered = match owner.take_rights() {
+                Ok(()) => recovery.run(),
+                Err(error) => {
+                    recovery.log(&format!("not recovered: cannot take the user's rights: {error}"));
+                    false
+                }
+            };
+            if recovered {
+                // The directory of notes is root's. Without it, the next daemon finds nothing to recover.
+                let _ = owner.as_root(|| note.remove());
+            } else {
+                recovery.log(&format!(
+                    "the next daemon tries again; `tracer-agent recover {}` does it now, and whoever does not \
+                     want the data removes {}",
+                    noted.output.display(),
+                    note.path().display()
+                ));
+            }
+            self.under_way().remove(&(uid, noted.output));
+        }
+    }
+}
+
+/// The recovery of a session.
+struct Recovery<'a> {
+    noted: &'a Noted,
+}
+
+impl Recovery<'_> {
+    fn log(&self, text: &str) {
+        log(&format!("session {} of user {}: {text}", self.noted.session, self.noted.uid));
+    }
+
+    /// Makes files of what the session has recorded. Gives whether there is nothing left to recover.
+    fn run(&self) -> bool {
+        let output = &self.noted.output;
+        let mut seen = BTreeSet::new();
+        let mut failed: usize = 0;
+        // A session that starts meanwhile may give a spool another name.
+        for _ in 0..LOOKS {
+            let spools = match Spool::all_in(output) {
+                Ok(spools) => spools.unwrap_or_default(),
+                Err(error) => {
+                    self.log(&format!("not recovered: {error}"));
+                    return false;
+                }
+            };
+            let new: Vec<PathBuf> = spools.into_iter().filter(|path| seen.insert(path.clone())).collect();
+            if new.is_empty() {
+                break;
+            }
+            for path in new {
+                if let Err(error) = self.recover_spool(&path) {
+                    failed += 1;
+                    if failed <= TOLD_MAX {
+                        self.log(&format!("{} is not recovered: {error}", path.display()));
+                    }
+                }
+            }
+        }
+        // It is in nobody's way, and no note is kept for it.
+        if let Err(error) = Spool::remove_left(output) {
+            self.log(&format!("what is left of spools is not removed: {error}"));
+        }
+        if failed > TOLD_MAX {
+            self.log(&format!("{} more are not recovered", failed - TOLD_MAX));
+        }
+        failed == 0
+    }
+
+    /// Makes a file of a spool. After an error it stays.
+    fn recover_spool(&self, path: &Path) -> Result<(), String> {
+        let spool = match Spool::remove_started(path) {
+            Ok(true) => return Ok(()),
+            Ok(false) => Spool::open(path),
+            Err(error) => Err(error),
+        };
+        let spool = match spool {
+            Ok(spool) => spool,
+            // A session that was started since records there, or somebody else recovers it.
+            Err(SpoolError::InUse(_)) => return Ok(()),
+            // It has gone, or has another name.
+            Err(SpoolError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let finished = recover(spool, None, &|| false).map_err(|error| error.to_string())?;
+        self.log(&format!(
+            "recovered {} with {} events; the daemon was killed while it recorded",
+            finished.path.display(),
+            finished.stats.stored_events()
+        ));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Code;
+
+    #[test]
+    fn a_session_that_is_in_the_way_of_a_recovery_is_told_so() {
+        let recoveries = Recoveries::default();
+        recoveries.under_way().insert((1000, "/a".into()));
+        let refused = || ControlError::new(Code::StartKernel, "in use");
+        for (uid, output, is_told) in [(1000, "/a", true), (1000, "/b", false), (1001, "/a", false)] {
+            let told = recoveries.explain(uid, Path::new(output), refused());
+            assert_eq!(told.message.contains("is being recovered"), is_told, "{uid} {output}");
+            assert!(told.code == Code::StartKernel && told.message.starts_with("in use"));
+        }
+    }
+
+    #[test]
+    fn notes_are_read_by_user_and_others_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = Notes::open(dir.path()).unwrap();
+        for uid in [1000, 1001, 1000] {
+            let owner = Owner::new(uid, 1000);
+            // It stays: whoever would remove it has been killed.
+            let _ = notes.add("one", &owner, Path::new("/out")).unwrap();
+        }
+        std::fs::write(dir.path().join("other.json"), "no note").unwrap();
+        std::fs::create_dir(dir.path().join("sessions")).unwrap();
+        let Left(left) = notes.left(&BTreeSet::new()).unwrap();
+        let counts: Vec<_> = left.iter().map(|(uid, notes)| (*uid, notes.len())).collect();
+        assert_eq!(counts, [(1000, 2), (1001, 1)]);
+        for (note, noted) in left.into_values().flatten() {
+            assert_eq!((noted.session.as_str(), noted.output.as_path()), ("one", Path::new("/out")));
+            note.remove();
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+}

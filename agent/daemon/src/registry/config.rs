@@ -1,0 +1,178 @@
+//! Sessions and triggers that the configuration says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use super::{Answer, Registry, left, lock, log};
+use crate::archives::Settled;
+use crate::config::{Config, SessionConfig, SessionKind};
+use crate::sessions::Model;
+use crate::user::Owner;
+use api::{Code, ControlError, Format, NewTrigger};
+use stdx::utc;
+
+/// Root, whose all of it is.
+const UID: u32 = 0;
+const GID: u32 = 0;
+
+/// What is done so that the daemon does what a configuration says, and what could not be done.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// What has changed, in words.
+    pub(crate) changes: Vec<String>,
+    /// What does not do what the configuration says, and why.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Applied {
+    fn note(&mut self, what: &str, done: Answer<Option<&'static str>>) {
+        match done {
+            Ok(Some(change)) => self.changes.push(format!("{what} {change}")),
+            Ok(None) => {}
+            Err(error) => self.failures.push(format!("{what}: {error}")),
+        }
+    }
+}
+
+impl Registry {
+    /// Lets sessions and triggers be what a configuration says. Directories that it does not name are in
+    /// `sessions`. What is as before goes on as it is; of what cannot be done, the rest is done.
+    pub(crate) fn configure(&self, config: &Config, sessions: &Path, cpus: u64) -> Applied {
+        let mut applied = Applied::default();
+        // What sessions close when they change goes where it is to go now.
+        let Settled { changes, failure } = self.archives.configure(config, sessions);
+        applied.changes.extend(changes);
+        applied.failures.extend(failure);
+        let wanted: BTreeMap<&String, &SessionConfig> =
+            config.sessions.iter().filter(|(_, session)| session.enabled).collect();
+        // First what goes, whose names and rings others may want. Triggers are about sessions.
+        let triggers: BTreeMap<&String, NewTrigger> = config
+            .triggers
+            .iter()
+            .filter(|(_, trigger)| trigger.enabled)
+            .map(|(name, trigger)| (name, trigger.trigger(name)))
+            .collect();
+        let mut kept = BTreeSet::new();
+        for there in self.triggers.list(Some(UID)).into_iter().filter(|there| there.configured) {
+            if triggers.get(&there.name).is_some_and(|wanted| wanted.is_like(&there)) {
+                kept.insert(there.name);
+            } else {
+                let removed = self.triggers.remove(UID, &there.name);
+                applied.note(&format!("trigger {}", there.name), removed.map(|_| Some("removed")));
+            }
+        }
+        for name in self.configured() {
+            if !wanted.contains_key(&name) {
+                let removed = self.find(UID, &name).and_then(|entry| self.end_session((UID, &name), &entry));
+                applied.note(&format!("session {name}"), removed.map(|_| Some("removed")));
+            }
+        }
+        let mut room = config.budget.memory.map(|most| most.0);
+        for (name, session) in wanted {
+            if let Err(why) = take_room(&mut room, session.rings_bytes(cpus)) {
+                self.leave_out(name, why, &mut applied);
+                continue;
+            }
+            let default = sessions.join(name);
+            let done = self.configure_session(name, session, (&default, cpus));
+            applied.note(&format!("session {name}"), done);
+        }
+        for (name, new) in triggers.into_iter().filter(|(name, _)| !kept.contains(*name)) {
+            let added = self.add_trigger(Owner::new(UID, GID), new);
+            applied.note(&format!("trigger {name}"), added.map(|_| Some("added")));
+        }
+        applied
+    }
+
+    /// The names of the sessions that a configuration has said.
+    pub(crate) fn configured(&self) -> Vec<String> {
+        let sessions = lock(&self.sessions);
+        let own = sessions.iter().filter(|((uid, _), _)| *uid == UID);
+        let configured = own.filter(|(_, entry)| lock(&entry.model).configured().is_some());
+        configured.map(|((_, name), _)| name.clone()).collect()
+    }
+
+    /// Ends a session that there is no memory for, if it is there.
+    fn leave_out(&self, name: &str, why: ControlError, applied: &mut Applied) {
+        if let Some(entry) = self.configured_entry(name) {
+            let ended = self.end_session((UID, name), &entry);
+            applied.note(&format!("session {name}"), ended.map(|_| Some("removed")));
+        }
+        applied.note(&format!("session {name}"), Err(why));
+    }
+
+    fn configure_session(
+        &self,
+        name: &str,
+        config: &SessionConfig,
+        (default, cpus): (&Path, u64),
+    ) -> Answer<Option<&'static str>> {
+        let Ok(entry) = self.find(UID, name) else {
+            self.create_configured(name, config, (default, cpus))?;
+            return Ok(Some("added"));
+        };
+        let before = lock(&entry.model).configured().map(|configured| configured.config.clone());
+        let before = before.ok_or_else(|| {
+            ControlError::new(
+                Code::SessionExists,
+                "root has a session of this name that is not the configuration's: destroy it, or choose another name",
+            )
+        })?;
+        if before == *config {
+            return Ok(None);
+        }
+        if (&before.mode, &before.output, before.format) == (&config.mode, &config.output, config.format) {
+            self.change((UID, name), |model| {
+                model.configure(config, cpus);
+                Ok(())
+            })?;
+            return Ok(Some("changed"));
+        }
+        self.end_session((UID, name), &entry)?;
+        self.create_configured(name, config, (default, cpus))?;
+        Ok(Some("begun anew"))
+    }
+
+    fn create_configured(&self, name: &str, config: &SessionConfig, (default, cpus): (&Path, u64)) -> Answer {
+        let output: PathBuf = config.output.clone().unwrap_or_else(|| default.to_owned());
+        let is_trace = config.mode == SessionKind::Files && config.format == Format::Lttng;
+        if is_trace && !self.recoveries.is_under_way(UID, &output) {
+            left::archive(&output).map_err(|error| {
+                ControlError::new(
+                    Code::CreateDirectory,
+                    format!("cannot archive what was recorded in {} before: {error}", output.display()),
+                )
+            })?;
+        }
+        let model = Model::of_config(name, config, &output, (cpus, utc::seconds_now()))?;
+        self.insert(Owner::new(UID, GID), model)?;
+        let started = self.start(UID, name);
+        if started.is_err()
+            && let Ok(entry) = self.find(UID, name)
+        {
+            // It is as if it had never been there.
+            let ended = self.end_session((UID, name), &entry);
+            ended.map_or_else(|error| log(&format!("session {name}: {error}")), drop);
+        }
+        started
+    }
+}
+
+/// Takes what the rings of a session need of what the budget leaves.
+fn take_room(room: &mut Option<u64>, bytes: u64) -> Answer {
+    let Some(left) = room else { return Ok(()) };
+    *left = left.checked_sub(bytes).ok_or_else(|| {
+        ControlError::new(
+            Code::NoMemory,
+            format!(
+                "its rings would take {} KiB of memory, of which the budget leaves {} KiB: choose smaller rings \
+                 (`ring_bytes`, `keep.size`) or a larger `budget.memory`",
+                bytes >> 10,
+                *left >> 10
+            ),
+        )
+    })?;
+    Ok(())
+}

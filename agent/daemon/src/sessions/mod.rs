@@ -1,0 +1,37 @@
+//! A session: what it is to record, and the thread that records it.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `model` | its description, and which changes of it are allowed |
+//! | `configured` | those that the daemon's configuration says |
+//! | `defaults` | what channels are like where nothing is said |
+//! | `expand` | which events its rules mean on this kernel |
+//! | `programs` | the markers of programs that run |
+//! | `spec` | the recording that is made of it |
+//! | `recorder` | the thread that records, for those who ask it |
+//! | `running` | what that thread does |
+//! | `tally` | what a session has counted in its recordings |
+
+mod configured;
+mod defaults;
+mod expand;
+mod model;
+mod programs;
+mod recorder;
+mod running;
+pub(super) mod spec;
+mod tally;
+
+pub(super) use expand::{World, rules_of};
+pub(super) use model::{
+    Model, check_location, check_name, check_network, check_path, check_probe_name, check_rule_of,
+    check_snapshot_name,
+};
+#[cfg(any(test, fuzzing))]
+pub(super) use programs::Program;
+pub(super) use programs::Programs;
+pub(super) use recorder::{
+    Added, Halt, Handed, HandedRunning, Listener, Recorder, Sample, SnapshotTo, Stored, Whose,
+};
+pub(super) use spec::ring_sets;
+pub(super) use tally::{Moment, Tally};

@@ -1,0 +1,110 @@
+//! Triggers that are handed over to another daemon, and come from one.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Counted, Entry, Triggers, lock, trigger::Paced};
+use crate::descriptors::OfUser;
+use crate::maps::HandedMap;
+use crate::registry::log;
+use crate::sessions::World;
+use crate::shares::Shares;
+use api::{ControlError, Trigger};
+use capture::HandOver;
+
+/// How long actions that are due may take, when another daemon goes on.
+const LAST_ACTIONS: Duration = Duration::from_secs(5);
+
+/// What is known of a trigger.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HandedTrigger {
+    /// The group of its user.
+    pub(super) gid: u32,
+    /// Whether the level of its condition is reached.
+    pub(super) is_reached: bool,
+    /// What clients know of it.
+    pub(super) trigger: Trigger,
+    /// What the kernel counts for it, by the numbers of actions.
+    pub(super) maps: Vec<(usize, HandedMap)>,
+    /// When its actions were due.
+    #[serde(default)]
+    pub(super) paced: Paced,
+}
+
+impl HandedTrigger {
+    /// Whose it is.
+    pub(crate) fn uid(&self) -> u32 {
+        self.trigger.uid
+    }
+}
+
+impl Triggers {
+    /// Watches for nothing any more, as another daemon goes on: what has come by now fires, and what is due
+    /// is done, or counted as failed.
+    pub(crate) fn finish(self: &Arc<Self>) {
+        self.is_finished.store(true, Ordering::SeqCst);
+        self.events.finish(self);
+        self.units.end();
+        self.executor.finish(LAST_ACTIONS);
+    }
+
+    /// All triggers, for another daemon.
+    pub(crate) fn take_all(&self) -> Vec<(HandedTrigger, Vec<HandOver>)> {
+        std::mem::take(&mut *lock(&self.all)).into_values().map(|entry| entry.handed()).collect()
+    }
+
+    /// Goes on with a trigger that another daemon has handed over. Events are not watched for
+    /// [yet](Triggers::watch_again).
+    ///
+    /// # Errors
+    /// This daemon takes no such trigger.
+    pub(crate) fn take_over(
+        &self,
+        mut handed: HandedTrigger,
+        maps: Vec<HandOver>,
+        (shares, descriptors): (&Arc<Shares>, &OfUser),
+    ) -> Result<(), ControlError> {
+        let maps = std::mem::take(&mut handed.maps).into_iter().zip(maps);
+        let maps = maps.map(|((index, handed), map)| (index, handed, map)).collect();
+        let (counted, problem) = Counted::take_over(handed.uid(), maps, (shares, descriptors));
+        let entry = Self::insert(&mut lock(&self.all), Entry::of_handed(handed, counted)?)?;
+        if problem.is_some() {
+            entry.has_problem(problem);
+        }
+        Ok(())
+    }
+
+    /// Whether there are triggers whose events or units another daemon has watched for.
+    pub(crate) fn waits_for_watch(&self) -> bool {
+        lock(&self.all).values().any(|entry| entry.condition.is_about_moments())
+    }
+
+    /// Watches for the events and units of triggers that another daemon has handed over. Those that
+    /// cannot be watched say so.
+    pub(crate) fn watch_again(self: &Arc<Self>, world: &Result<World, ControlError>) {
+        let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
+        for entry in all.iter().filter(|entry| entry.is_handed && entry.is_watched()) {
+            if self.is_finished.load(Ordering::SeqCst) {
+                return;
+            }
+            let is_about_events = Self::is_about_events(&entry.condition);
+            let watched = match world {
+                Err(error) if is_about_events => Err(error.clone()),
+                world => self.watch(entry, world.as_ref().ok()),
+            };
+            match watched {
+                // Units have those of the bus.
+                Ok(()) if is_about_events => entry.has_problem(None),
+                Ok(()) => {}
+                Err(error) => {
+                    log(&format!("trigger {} of user {}: {error}", entry.name, entry.owner.uid));
+                    entry.has_problem(Some(error.message));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The text of a record and of a frame.
+
+use std::io::Write as _;
+
+use ftrace_event::{FieldReader, Printer, SymbolTable, Symbols};
+use recording::{Recording, full_name};
+use report::stacks::{Stack, UNKNOWN, symbol};
+use report::text::{decimal, hex, hex_right, right, signed, unsigned};
+use stdx::fast_map::FastMap;
+use stdx::terminal;
+use stdx::terminal::Lines as LineFeeds;
+use tracedat::reader::Record;
+
+/// What `perf script` calls the file of the kernel's symbols.
+const KERNEL: &[u8] = b"[kernel.kallsyms]";
+
+/// How the records of an event are printed.
+struct Plan<'r> {
+    printer: &'r Printer,
+    pid: Option<FieldReader>,
+    flags: Option<FieldReader>,
+    /// `system:name`, right-aligned, and what follows it.
+    name: Vec<u8>,
+}
+
+/// What is said of a record, besides what it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Said {
+    /// It is one, of this process.
+    Record { process: u32 },
+    /// It is none: so many events of the CPU were lost here.
+    Lost(u64),
+}
+
+/// What a record is of.
+pub(super) enum What<'r> {
+    /// An event, in the context of these flags.
+    Event { printer: &'r Printer, flags: u64 },
+    /// Something that is not described.
+    Unknown,
+}
+
+/// What prints records, on any thread.
+pub(super) struct Lines<'r> {
+    recording: &'r Recording<'r>,
+    symbols: SymbolTable,
+    plans: FastMap<u16, Plan<'r>>,
+    has_stacks: bool,
+}
+
+impl<'r> Lines<'r> {
+    /// For a recording.
+    pub(super) fn new(recording: &'r Recording<'r>) -> Self {
+        let file = recording.file();
+        let printk = file.metadata().printk.iter().map(|(at, text)| (*at, text.as_str()));
+        // Without symbols, addresses stay numbers.
+        let symbols = SymbolTable::parse(file.kallsyms().unwrap_or_default()).with_texts(printk);
+        let names = recording.events().iter().map(|printer| safe(full_name(printer).as_bytes()));
+        let width = names.map(|name| name.len()).max().unwrap_or(0);
+        let plan = |printer| (Printer::format(printer).id, Plan::of(printer, width));
+        Self {
+            recording,
+            symbols,
+            plans: recording.events().iter().map(plan).collect(),
+            has_stacks: recording.events().iter().any(Printer::is_stack),
+        }
+    }
+
+    /// Whether stacks may follow records.
+    pub(super) fn has_stacks(&self) -> bool {
+        self.has_stacks
+    }
+
+    /// What a record is of.
+    pub(super) fn what(&self, record: &Record<'_>) -> What<'r> {
+        // Others were found by the survey.
+        let Some(plan) = record.event_id().and_then(|id| self.plans.get(&id)) else { return What::Unknown };
+        let flags = plan.flags.and_then(|flags| flags.number(record.data)).unwrap_or(0);
+        What::Event { printer: plan.printer, flags }
+    }
+
+    /// The thread of a record.
+    pub(super) fn thread(&self, record: &Record<'_>) -> u32 {
+        let plan = record.event_id().and_then(|id| self.plans.get(&id));
+        plan.and_then(|plan| plan.pid).and_then(|pid| pid.number(record.data)).map_or(0, |pid| pid as u32)
+    }
+
+    /// Prints what is said of a record. Gives whether a line cannot have its texts as they are.
+    pub(super) fn print(&self, record: &Record<'_>, said: Said, stack: &Stack, out: &mut Vec<u8>) -> bool {
+        match said {
+            Said::Lost(missed) => lost(record.cpu, missed, out),
+            Said::Record { process } => {
+                let is_escaped = self.record(record, process, out);
+                if self.has_stacks {
+                    self.frames(stack, out);
+                }
+                return is_escaped;
+            }
+        }
+        false
+    }
+
+    fn record(&self, record: &Record<'_>, process: u32, out: &mut Vec<u8>) -> bool {
+        let Some(plan) = record.event_id().and_then(|id| self.plans.get(&id)) else { return false };
+        let Plan { printer, .. } = plan;
+        let start = out.len();
+        let tid = self.thread(record);
+        self.name(tid, out);
+        out.push(b' ');
+        let before = out.len();
+        signed(out, process.cast_signed().into());
+        align(out, before, 5);
+        out.push(b'/');
+        let before = out.len();
+        signed(out, tid.cast_signed().into());
+        out.resize(out.len().max(before + 5), b' ');
+        out.extend_from_slice(b" [");
+        decimal(out, record.cpu.into(), 3, b'0');
+        out.extend_from_slice(b"] ");
+        decimal(out, record.timestamp / 1_000_000_000, 5, b' ');
+        out.push(b'.');
+        decimal(out, record.timestamp % 1_000_000_000, 9, b'0');
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(&plan.name);
+        if !printer.is_stack() {
+            printer.print_format(record.data, &self.symbols, out);
+        }
+        while out.last() == Some(&b'\n') {
+            out.pop();
+        }
+        let len = out.len();
+        terminal::escape_from(out, start, LineFeeds::Escaped);
+        let is_escaped = out.len() != len;
+        out.push(b'\n');
+        is_escaped
+    }
+
+    /// The name of a thread: aligned as `perf script` aligns it where there are no stacks.
+    fn name(&self, tid: u32, out: &mut Vec<u8>) {
+        let width = if self.has_stacks { 0 } else { 16 };
+        match self.recording.file().metadata().cmdlines.get(tid) {
+            _ if tid == 0 => right(out, b"swapper", width),
+            Some(name) if !name.is_empty() => right(out, name, width),
+            _ => {
+                let before = out.len();
+                out.push(b':');
+                unsigned(out, tid.into());
+                align(out, before, width);
+            }
+        }
+    }
+
+    /// Prints the frames of a record, and the empty line that ends them.
+    fn frames(&self, stack: &Stack, out: &mut Vec<u8>) {
+        let kernel = stack.kernel.iter().map(|address| (*address, KERNEL));
+        for (address, module) in kernel.chain(stack.user.iter().map(|address| (*address, UNKNOWN.as_bytes())))
+        {
+            out.push(b'\t');
+            hex_right(out, address, 16);
+            out.push(b' ');
+            let start = out.len();
+            let known = symbol(&self.symbols as &dyn Symbols, address);
+            out.extend_from_slice(known.map_or(UNKNOWN, |symbol| symbol.name).as_bytes());
+            // Frames of processes have entries of their own, named with the offset.
+            if let Some(symbol) = known.filter(|symbol| symbol.offset != 0 || !has_offset(symbol.name)) {
+                out.extend_from_slice(b"+0x");
+                hex(out, symbol.offset);
+            }
+            let module = if known.is_some() { module } else { UNKNOWN.as_bytes() };
+            terminal::escape_from(out, start, LineFeeds::Escaped);
+            out.extend_from_slice(b" (");
+            out.extend_from_slice(module);
+            out.extend_from_slice(b")\n");
+        }
+        out.push(b'\n');
+    }
+}
+
+/// Prints that events of a CPU were lost here; 0 if it is not known how many.
+fn lost(cpu: u32, missed: u64, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = match missed {
+        0 => writeln!(out, "# CPU {cpu}: events lost"),
+        missed => writeln!(out, "# CPU {cpu}: {missed} events lost"),
+    };
+}
+
+impl<'r> Plan<'r> {
+    fn of(printer: &'r Printer, width: usize) -> Self {
+        let reader = |name: &str| printer.field(printer.field_index(name)?);
+        let mut name = Vec::new();
+        right(&mut name, &safe(full_name(printer).as_bytes()), width);
+        name.extend_from_slice(b": ");
+        Self { printer, pid: reader("common_pid"), flags: reader("common_flags"), name }
+    }
+}
+
+/// What a line can have.
+fn safe(text: &[u8]) -> Vec<u8> {
+    let mut text = text.to_vec();
+    terminal::escape_from(&mut text, 0, LineFeeds::Escaped);
+    text
+}
+
+fn align(out: &mut Vec<u8>, start: usize, width: usize) {
+    let missing = width.saturating_sub(out.len() - start);
+    out.splice(start..start, std::iter::repeat_n(b' ', missing));
+}
+
+fn has_offset(name: &str) -> bool {
+    let offset = name.rsplit_once("+0x").map(|(_, offset)| offset);
+    offset.is_some_and(|offset| !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}

@@ -1,0 +1,460 @@
+//! From a record to an `FtraceEvent`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use prost::encoding::{WireType, encode_key, encode_varint, int64, uint32, uint64};
+
+use super::packet::InternedString;
+use super::table::{self, Known, Type};
+use ftrace_event::copies::copied_argument;
+use ftrace_event::table::STACK_FIELD;
+use ftrace_event::{EventTable, FieldKind, FieldReader, Printer, Symbols, Value};
+use recording::{NotCarried, Recording};
+use report::stacks::symbol;
+use tracedat::reader::Record;
+
+/// `FtraceEventBundle.event`.
+const EVENT: u32 = 2;
+// Fields of `FtraceEvent`.
+const TIMESTAMP: u32 = 1;
+const PID: u32 = 2;
+const COMMON_FLAGS: u32 = 5;
+const GENERIC: u32 = 327;
+// Fields of `GenericFtraceEvent` and of its fields.
+const EVENT_NAME: u32 = 1;
+const FIELD: u32 = 2;
+const FIELD_NAME: u32 = 1;
+const STR_VALUE: u32 = 3;
+const INT_VALUE: u32 = 4;
+const UINT_VALUE: u32 = 5;
+// Fields of `SysEnterFtraceEvent`, `SysExitFtraceEvent`, `PrintFtraceEvent`.
+const SYSCALL_ID: u32 = 1;
+const SYSCALL_ARGS: u32 = 2;
+const SYSCALL_RET: u32 = 2;
+const PRINT_BUF: u32 = 2;
+
+/// The events that the viewer draws, and therefore gets as its own ones even if a record has more fields than
+/// those have.
+const DRAWN: [&str; 30] = [
+    "clock_set_rate",
+    "cpu_frequency",
+    "cpu_idle",
+    "funcgraph_entry",
+    "funcgraph_exit",
+    "gpu_frequency",
+    "ipi_entry",
+    "ipi_exit",
+    "ipi_raise",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "print",
+    "rss_stat",
+    "sched_blocked_reason",
+    "sched_process_exec",
+    "sched_process_exit",
+    "sched_process_fork",
+    "sched_process_free",
+    "sched_switch",
+    "sched_waking",
+    "sched_wakeup",
+    "sched_wakeup_new",
+    "signal_deliver",
+    "signal_generate",
+    "softirq_entry",
+    "softirq_exit",
+    "softirq_raise",
+    "task_newtask",
+    "task_rename",
+    "workqueue_execute_start",
+];
+
+/// The messages that Perfetto has for events, by their names.
+type Messages = HashMap<&'static str, table::Message>;
+
+/// The symbols that a sequence has numbers for.
+#[derive(Debug, Default)]
+pub(super) struct Interned {
+    /// The numbers by address.
+    numbers: BTreeMap<u64, u64>,
+    /// Those that no packet has told yet.
+    pub(super) new: Vec<InternedString>,
+}
+
+impl Interned {
+    /// The number of the symbol at an address, which is new if it was not asked for before; where there is no
+    /// symbol, that of the address.
+    fn number(&mut self, address: u64, symbols: &dyn Symbols) -> u64 {
+        let next = self.numbers.len() as u64 + 1;
+        *self.numbers.entry(address).or_insert_with(|| {
+            let name = symbol(symbols, address);
+            let str = name.map_or_else(|| format!("{address:#x}"), |symbol| symbol.name.to_owned());
+            self.new.push(InternedString { iid: next, str: str.into_bytes() });
+            next
+        })
+    }
+}
+
+/// What makes events of records.
+pub(super) struct Encoder<'a> {
+    events: &'a EventTable,
+    plans: HashMap<u16, Plan>,
+    symbols: &'a dyn Symbols,
+    message: Vec<u8>,
+    event: Vec<u8>,
+    text: String,
+    not_carried: NotCarried,
+}
+
+/// How many records of an event there are.
+fn records_of(recording: &Recording<'_>, id: u16) -> u64 {
+    let counts = recording.cpu_streams().iter().flat_map(|stream| &stream.by_id);
+    counts.filter(|(of, _)| *of == id).map(|(_, records)| records).sum()
+}
+
+/// How the records of one event are written.
+struct Plan {
+    pid: Option<FieldReader>,
+    flags: Option<FieldReader>,
+    kinds: Vec<Kind>,
+}
+
+/// A message that a record becomes.
+enum Kind {
+    /// One that Perfetto has for the event.
+    Known { number: u32, fields: Vec<(Known, FieldReader)>, function: Option<u32> },
+    /// Any event.
+    Generic { name: String, fields: Vec<(String, FieldReader)> },
+    /// A system call, whose event has its arguments as fields.
+    Enter { message: u32, number: FieldReader, args: Vec<FieldReader> },
+    /// The end of one.
+    Exit { message: u32, number: FieldReader, result: FieldReader },
+    /// A text that is only known when it is printed.
+    Print { message: u32 },
+}
+
+impl<'a> Encoder<'a> {
+    /// For the events of a recording.
+    pub(super) fn new(recording: &'a Recording<'_>, symbols: &'a dyn Symbols) -> Self {
+        let events = recording.events();
+        let messages = table::messages();
+        // With both, each system call would be there twice.
+        let draws_calls = events.iter().all(|printer| printer.system() != "raw_syscalls");
+        let mut not_carried = NotCarried::default();
+        let mut plans = HashMap::new();
+        for printer in events.iter() {
+            let id = printer.format().id;
+            let plan = Plan::of(printer, &messages, draws_calls);
+            for field in plan.left_out(printer) {
+                let name = format!("{}:{}.{field}", printer.system(), printer.name());
+                let what = format!("values of {name}: Perfetto's own event does not have the field");
+                not_carried.add(what, records_of(recording, id));
+            }
+            plans.insert(id, plan);
+        }
+        let (message, event, text) = Default::default();
+        Self { events, plans, symbols, message, event, text, not_carried }
+    }
+
+    /// What it could not carry over so far.
+    pub(super) fn take_not_carried(&mut self) -> NotCarried {
+        std::mem::take(&mut self.not_carried)
+    }
+
+    /// Adds a record to a bundle, whose sequence has these symbols.
+    pub(super) fn encode(&mut self, record: &Record<'_>, interned: &mut Interned, bundle: &mut Vec<u8>) {
+        let Some(id) = record.event_id() else { return };
+        // Others were found by the survey.
+        let (Some(plan), Some(printer)) = (self.plans.get(&id), self.events.get(id)) else { return };
+        let number = |field: Option<FieldReader>| {
+            field.and_then(|field| field.value(record.data).ok()).and_then(|value| value.address())
+        };
+        for kind in &plan.kinds {
+            self.message.clear();
+            let mut fields = Fields {
+                out: &mut self.message,
+                text: &mut self.text,
+                symbols: self.symbols,
+                record: record.data,
+                broken: 0,
+                replaced: 0,
+            };
+            let tag = kind.write(&mut fields, printer, interned);
+            let (broken, replaced) = (fields.broken, fields.replaced);
+            self.event.clear();
+            uint64::encode(TIMESTAMP, &record.timestamp, &mut self.event);
+            uint32::encode(PID, &(number(plan.pid).unwrap_or(0) as u32), &mut self.event);
+            if let Some(flags) = number(plan.flags).filter(|flags| *flags != 0) {
+                uint32::encode(COMMON_FLAGS, &(flags as u32), &mut self.event);
+            }
+            delimited(tag, &self.message, &mut self.event);
+            delimited(EVENT, &self.event, bundle);
+            if broken + replaced != 0 {
+                let name = format!("{}:{}", printer.system(), printer.name());
+                self.not_carried.add(format!("values of {name} that are not in their records"), broken);
+                self.not_carried.add("texts that are not UTF-8, whose wrong bytes are replaced", replaced);
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn of(printer: &Printer, messages: &Messages, draws_calls: bool) -> Self {
+        let reader = |name: &str| printer.field(printer.field_index(name)?);
+        let call = draws_calls.then(|| Self::syscall(printer, messages));
+        let kinds = call.flatten().or_else(|| Self::print(printer, messages)).unwrap_or_else(|| {
+            vec![Kind::known(printer, messages).unwrap_or_else(|| Kind::generic(printer))]
+        });
+        Self { pid: reader("common_pid"), flags: reader("common_flags"), kinds }
+    }
+
+    fn print(printer: &Printer, messages: &Messages) -> Option<Vec<Kind>> {
+        let is_print = printer.system() == "ftrace" && matches!(printer.name(), "bprint" | "bputs");
+        is_print.then(|| messages.get("print").map(|print| vec![Kind::Print { message: print.number }]))?
+    }
+
+    fn syscall(printer: &Printer, messages: &Messages) -> Option<Vec<Kind>> {
+        if printer.system() != "syscalls" {
+            return None;
+        }
+        let reader = |name: &str| printer.field(printer.field_index(name)?);
+        let number = reader("__syscall_nr").or_else(|| reader("nr"))?;
+        if printer.name().starts_with("sys_exit_") {
+            let message = messages.get("sys_exit")?.number;
+            return Some(vec![Kind::Exit { message, number, result: reader("ret")? }]);
+        }
+        let message = messages.get("sys_enter")?.number;
+        let is_arg = |name: &str| !matches!(name, "__syscall_nr" | "nr") && copied_argument(name).is_none();
+        let own = &printer.format().fields;
+        let args = own.iter().filter(|field| is_arg(&field.name)).filter_map(|field| reader(&field.name));
+        let mut kinds = vec![Kind::Enter { message, number, args: args.collect() }];
+        if own.iter().any(|field| copied_argument(&field.name).is_some()) {
+            kinds.push(Kind::generic(printer));
+        }
+        Some(kinds)
+    }
+
+    /// The fields of the event that are not in its message.
+    fn left_out(&self, printer: &Printer) -> Vec<String> {
+        let [Kind::Known { fields, .. }] = &*self.kinds else { return Vec::new() };
+        let own = printer.format().fields.iter();
+        own.filter(|field| !fields.iter().any(|(known, _)| known.name == field.name))
+            .map(|field| field.name.clone())
+            .collect()
+    }
+}
+
+impl Kind {
+    /// The message of the event, if it has all of the event's fields, or is needed to draw it.
+    fn known(printer: &Printer, messages: &Messages) -> Option<Self> {
+        let message = messages.get(printer.name())?;
+        let own = &printer.format().fields;
+        let mut fields = Vec::new();
+        for known in &message.fields {
+            let Some(index) = printer.field_index(known.name) else { continue };
+            if own.iter().any(|field| field.name == known.name) && suits(*known, printer.kind(index)?) {
+                fields.push((*known, printer.field(index)?));
+            }
+        }
+        let is_drawn = DRAWN.contains(&printer.name());
+        if fields.is_empty() && !own.is_empty() || fields.len() < own.len() && !is_drawn {
+            return None;
+        }
+        let is_graph = printer.system() == "ftrace" && printer.name().starts_with("funcgraph_");
+        let function = is_graph.then(|| fields.iter().find(|(known, _)| known.name == "func"));
+        let function = function.flatten().map(|(known, _)| known.number);
+        Some(Self::Known { number: message.number, fields, function })
+    }
+
+    fn generic(printer: &Printer) -> Self {
+        let reader = |name: &str| printer.field(printer.field_index(name)?);
+        let own = printer.format().fields.iter();
+        let fields = own.filter_map(|field| Some((field.name.clone(), reader(&field.name)?))).collect();
+        Self::Generic { name: printer.name().to_owned(), fields }
+    }
+
+    /// Writes the message, and gives its number in `FtraceEvent`.
+    fn write(&self, to: &mut Fields<'_>, printer: &Printer, interned: &mut Interned) -> u32 {
+        match self {
+            Self::Known { number, fields, function } => {
+                for (known, reader) in fields {
+                    let Some(value) = to.value(*reader) else { continue };
+                    match value.address().filter(|_| *function == Some(known.number)) {
+                        Some(address) => {
+                            let number = interned.number(address, to.symbols);
+                            uint64::encode(known.number, &number, to.out);
+                        }
+                        None => to.known(*known, value),
+                    }
+                }
+                *number
+            }
+            Self::Generic { name, fields } => {
+                to.string(EVENT_NAME, name.as_bytes());
+                for (name, reader) in fields {
+                    if printer.is_kernel_stack() && name == STACK_FIELD {
+                        // Its format tells of 8 addresses, the record has more.
+                        for (index, address) in printer.stack(to.record).enumerate() {
+                            to.generic(&format!("{name}[{index}]"), Value::Pointer(address));
+                        }
+                    } else if let Some(value) = to.value(*reader) {
+                        to.generic(name, value);
+                    }
+                }
+                GENERIC
+            }
+            Self::Enter { message, number, args } => {
+                to.number(SYSCALL_ID, *number);
+                for arg in args {
+                    to.number(SYSCALL_ARGS, *arg);
+                }
+                *message
+            }
+            Self::Exit { message, number, result } => {
+                to.number(SYSCALL_ID, *number);
+                to.number(SYSCALL_RET, *result);
+                *message
+            }
+            Self::Print { message } => {
+                let mut text = Vec::new();
+                printer.print(to.record, to.symbols, &mut text);
+                to.string(PRINT_BUF, &text);
+                *message
+            }
+        }
+    }
+}
+
+/// Whether a field of a message can hold the values.
+fn suits(known: Known, kind: FieldKind) -> bool {
+    match (known.ty, kind) {
+        (Type::Text, FieldKind::Text) => true,
+        (Type::Bytes, FieldKind::Bytes { .. } | FieldKind::Array { size: 1, .. }) => true,
+        (Type::Unsigned32, FieldKind::Number { size, .. }) => size <= 4,
+        (Type::Number, FieldKind::Number { .. } | FieldKind::Pointer { .. }) => !known.repeated,
+        (Type::Number, FieldKind::Array { .. }) => known.repeated,
+        _ => false,
+    }
+}
+
+/// Writes the fields of a message.
+struct Fields<'a> {
+    out: &'a mut Vec<u8>,
+    text: &'a mut String,
+    symbols: &'a dyn Symbols,
+    record: &'a [u8],
+    /// Values that are not in the record.
+    broken: u64,
+    /// Texts that are not UTF-8.
+    replaced: u64,
+}
+
+impl<'a> Fields<'a> {
+    fn value(&mut self, reader: FieldReader) -> Option<Value<'a>> {
+        let value = reader.value(self.record).ok();
+        self.broken += u64::from(value.is_none());
+        value
+    }
+
+    fn known(&mut self, known: Known, value: Value<'_>) {
+        match value {
+            Value::Text(text) => self.string(known.number, text),
+            Value::Bytes(bytes) => delimited(known.number, bytes, self.out),
+            Value::Array(numbers) if known.ty == Type::Bytes => {
+                delimited(known.number, numbers.bytes(), self.out);
+            }
+            Value::Array(numbers) => {
+                for number in numbers.iter().filter_map(|value| value.address()) {
+                    uint64::encode(known.number, &number, self.out);
+                }
+            }
+            value => {
+                let bits = value.address().unwrap_or(0);
+                let bits = if known.ty == Type::Unsigned32 { bits & u64::from(u32::MAX) } else { bits };
+                uint64::encode(known.number, &bits, self.out);
+            }
+        }
+    }
+
+    fn number(&mut self, tag: u32, reader: FieldReader) {
+        if let Some(bits) = self.value(reader).and_then(|value| value.address()) {
+            uint64::encode(tag, &bits, self.out);
+        }
+    }
+
+    fn generic(&mut self, name: &str, value: Value<'_>) {
+        let mut field = Vec::new();
+        match value {
+            Value::Array(numbers) => {
+                for (index, number) in numbers.iter().enumerate() {
+                    self.generic(&format!("{name}[{index}]"), number);
+                }
+                return;
+            }
+            Value::Texts(texts) => {
+                for (index, text) in texts.iter().enumerate() {
+                    self.generic(&format!("{name}[{index}]"), Value::Text(text.unwrap_or(b"?")));
+                }
+                return;
+            }
+            Value::Signed(number) => int64::encode(INT_VALUE, &number, &mut field),
+            Value::Unsigned(number) | Value::Pointer(number) => {
+                uint64::encode(UINT_VALUE, &number, &mut field);
+            }
+            Value::Text(text) => {
+                self.replaced += u64::from(std::str::from_utf8(text).is_err());
+                delimited(STR_VALUE, String::from_utf8_lossy(text).as_bytes(), &mut field);
+            }
+            Value::Bitmask(_) | Value::Bytes(_) => {
+                use std::fmt::Write as _;
+                self.text.clear();
+                // Writing to a string does not fail.
+                let _ = write!(self.text, "{value}");
+                delimited(STR_VALUE, self.text.as_bytes(), &mut field);
+            }
+        }
+        delimited(FIELD_NAME, name.as_bytes(), &mut field);
+        delimited(FIELD, &field, self.out);
+    }
+
+    fn string(&mut self, tag: u32, text: &[u8]) {
+        self.replaced += u64::from(std::str::from_utf8(text).is_err());
+        delimited(tag, String::from_utf8_lossy(text).as_bytes(), self.out);
+    }
+}
+
+/// A field of bytes.
+fn delimited(tag: u32, bytes: &[u8], out: &mut Vec<u8>) {
+    encode_key(tag, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftrace_event::Symbol;
+
+    /// One function, and what recordings call an address that is in none.
+    struct Known;
+
+    impl Symbols for Known {
+        fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+            let name = match address {
+                0x1000 => "do_it",
+                0x2000 => "-",
+                0x3000 => "0x3000",
+                _ => return None,
+            };
+            Some(Symbol { name, offset: 0, size: None, module: None })
+        }
+    }
+
+    #[test]
+    fn an_address_without_a_symbol_is_told_as_a_number() {
+        let mut interned = Interned::default();
+        let addresses = [0x1000, 0x2000, 0x3000, 0x4000, 0x1000];
+        assert_eq!(addresses.map(|address| interned.number(address, &Known)), [1, 2, 3, 4, 1]);
+        let names: Vec<_> = interned.new.iter().map(|string| string.str.as_slice()).collect();
+        assert_eq!(names, [&b"do_it"[..], b"0x2000", b"0x3000", b"0x4000"]);
+    }
+}

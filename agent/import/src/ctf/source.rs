@@ -1,0 +1,413 @@
+//! The import: what is read of a trace becomes what a sink takes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use super::directory::{self, Part, Parts};
+use super::error::CtfError;
+use super::lttng::{Tracer, Tracing};
+use super::packet::{Event, Packet};
+use super::plan::Plan;
+use super::schema::{Clock, Trace};
+use super::stream::Item;
+use super::threads::Threads;
+use super::types::{Struct, Type};
+use crate::{At, BufferId, ImportError, Sink, Source};
+use ftrace_event::Endian;
+use tracedat::Uname;
+
+/// What messages call it.
+const FORMAT: &str = "CTF";
+/// Events between two words on how far it is.
+const STEP: u64 = 1 << 14;
+/// The channel that LTTng makes where none is named.
+const DEFAULT_CHANNEL: &str = "channel0";
+/// What the events of a state dump begin with.
+const STATE: &str = "lttng_statedump_";
+
+/// A trace of the Common Trace Format 1.8, or the recording session of LTTng that it is part of.
+#[derive(Debug)]
+pub struct CtfSource {
+    parts: Parts,
+    clock: Option<Clock>,
+}
+
+/// A file of a stream, with what its first packet says.
+#[derive(Debug)]
+struct First {
+    stream: u64,
+    cpu: Option<u32>,
+    begin: u64,
+    name: std::ffi::OsString,
+}
+
+impl CtfSource {
+    /// Opens the trace in a directory, or that of the recording session in it, in all its chunks. Of a
+    /// session with traces of the kernel and of user space, it is that of the kernel.
+    ///
+    /// # Errors
+    /// There is none, there are several that do not belong together, or the metadata are not understood.
+    pub fn open(path: &Path) -> Result<Self, ImportError> {
+        let parts = directory::open(path)?;
+        let mut clock = None;
+        for part in &parts.parts {
+            let used = clock_of(&part.trace)?;
+            clock = clock.or(used);
+        }
+        Ok(Self { parts, clock })
+    }
+}
+
+impl Source for CtfSource {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn endian(&self) -> Endian {
+        self.parts.parts.first().map_or(Endian::Little, |part| part.trace.order)
+    }
+
+    fn read(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
+        let Some(first) = self.parts.parts.first() else { return Ok(()) };
+        facts(first, self.clock.as_ref(), sink);
+        let what = "traces of user space, which are beside that of the kernel: each is imported alone";
+        sink.not_carried(what, self.parts.beside as u64);
+        let mut files = Vec::new();
+        let (mut names, mut total) = (BTreeSet::new(), 0);
+        for part in &self.parts.parts {
+            let firsts = firsts(part, &mut total)?;
+            names.extend(firsts.iter().filter_map(|file| channel(part, file)));
+            files.push(firsts);
+        }
+        let mut importer = Importer {
+            sink,
+            clock: self.clock.as_ref(),
+            shift: 0,
+            plans: HashMap::new(),
+            threads: Threads::default(),
+            streams: HashMap::new(),
+            cpus: 0,
+            unknown_threads: 0,
+            events: 0,
+            done: 0,
+            total,
+        };
+        // Damage of one file does not keep the others from being read.
+        let mut damage = None;
+        for (part, firsts) in self.parts.parts.iter().zip(files) {
+            importer.begin(part)?;
+            for first in firsts {
+                match importer.file(part, &first, &names) {
+                    Err(error @ ImportError::Damaged { .. }) => drop(damage.get_or_insert(error)),
+                    read => read?,
+                }
+            }
+        }
+        importer.finish();
+        damage.map_or(Ok(()), Err)
+    }
+}
+
+/// The clock that the times of events and packets are of. `None` if they have none.
+fn clock_of(trace: &Trace) -> Result<Option<Clock>, ImportError> {
+    let mut names = BTreeSet::new();
+    for stream in trace.streams.values() {
+        for of in [&stream.event_header, &stream.packet_context].into_iter().flatten() {
+            clocks(of, &mut names);
+        }
+    }
+    let unsupported = |text| Err(ImportError::Unsupported(text));
+    if let [first, second, ..] = names.iter().collect::<Vec<_>>()[..] {
+        return unsupported(format!(
+            "the trace has the clocks {first} and {second}, and a trace.dat has one; babeltrace2 can write a trace of each stream"
+        ));
+    }
+    let Some(name) = names.first() else {
+        // A time without a clock is of the only one.
+        return Ok(trace.clocks.first().filter(|_| trace.clocks.len() == 1).cloned());
+    };
+    match trace.clock(name) {
+        Some(clock) => Ok(Some(clock.clone())),
+        None => {
+            unsupported(format!("the metadata map times to the clock {name}, and declare none of that name"))
+        }
+    }
+}
+
+/// The clocks that the integers of a structure are mapped to.
+fn clocks<'t>(of: &'t Struct, names: &mut BTreeSet<&'t str>) {
+    for field in &of.fields {
+        match &field.ty {
+            Type::Struct(of) => clocks(of, names),
+            Type::Variant(variant) => {
+                for field in &variant.options.fields {
+                    if let Type::Struct(of) = &field.ty {
+                        clocks(of, names);
+                    } else if let Some(clock) = field.ty.as_integer().and_then(|of| of.clock.as_deref()) {
+                        names.insert(clock);
+                    }
+                }
+            }
+            ty => names.extend(ty.as_integer().and_then(|of| of.clock.as_deref())),
+        }
+    }
+}
+
+/// What is true of the whole recording.
+fn facts(part: &Part, clock: Option<&Clock>, sink: &mut Sink<'_>) {
+    let trace = &part.trace;
+    let env = |name| trace.env(name).unwrap_or_default().to_owned();
+    let tracing = Tracing::of(trace);
+    let facts = &mut sink.facts;
+    if let Some(clock) = clock {
+        ftrace_clock(clock).clone_into(&mut facts.clock);
+        facts.wall_offset = i64::try_from(clock.wall_offset()).ok().filter(|offset| *offset != 0);
+    }
+    let machine = match trace.env("machine") {
+        Some(machine) => machine.to_owned(),
+        None if tracing.is_x86_64 => "x86_64".to_owned(),
+        None => String::new(),
+    };
+    facts.uname = Uname {
+        system: env("sysname"),
+        node: env("hostname"),
+        release: env("kernel_release"),
+        // Readers take the last word for the machine.
+        version: if machine.is_empty() { String::new() } else { env("kernel_version") },
+        machine,
+    };
+    let numbers = ["tracer_major", "tracer_minor", "tracer_patchlevel"].map(env);
+    let numbers: Vec<_> = numbers.iter().filter(|number| !number.is_empty()).map(String::as_str).collect();
+    let recorder = format!("{} {}", env("tracer_name"), numbers.join("."));
+    recorder.trim().clone_into(&mut facts.recorder);
+}
+
+/// The name that ftrace has for a clock. Its times are nanoseconds in any case.
+fn ftrace_clock(clock: &Clock) -> &str {
+    let described = clock.description.as_deref().and_then(|text| {
+        // As exports of clocks say it that LTTng does not have.
+        text.strip_prefix("Clock ")?.strip_suffix(" of ftrace")
+    });
+    match (described, clock.name.as_str()) {
+        (Some(name), _) => name,
+        (None, "monotonic") => "mono",
+        // Of which nothing is known but that it counts time.
+        (None, _) => "local",
+    }
+}
+
+/// The files of a part, in the order of time.
+fn firsts(part: &Part, total: &mut u64) -> Result<Vec<First>, CtfError> {
+    let mut firsts = Vec::new();
+    for name in &part.files {
+        let Some(file) = part.file(name)? else { continue };
+        *total += file.len();
+        // Damage is told when the file is read.
+        let (stream, cpu, begin) = match file.first_packet(&part.trace) {
+            Ok(packet) => (packet.stream, packet.cpu, packet.begin.unwrap_or(0)),
+            Err(CtfError::Packet { .. }) => (0, None, 0),
+            Err(error) => return Err(error),
+        };
+        firsts.push(First { stream, cpu, begin, name: name.clone() });
+    }
+    firsts.sort_by_key(|file| (file.stream, file.cpu, file.begin));
+    Ok(firsts)
+}
+
+/// The name of a channel, by that of a file: `channel0_1`, `channel0_1_7`. State dumps have none.
+fn channel(part: &Part, file: &First) -> Option<String> {
+    let stream = part.trace.streams.get(&file.stream)?;
+    if !stream.events.is_empty() && stream.events.iter().all(|event| event.name.starts_with(STATE)) {
+        return None;
+    }
+    let name = file.name.to_str()?;
+    let cpu = format!("_{}", file.cpu?);
+    let of_one = name.strip_suffix(&cpu);
+    let number = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    let of_many = || name.rsplit_once('_').filter(|(_, last)| number(last))?.0.strip_suffix(&cpu);
+    of_one.or_else(of_many).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// What is known of a stream from packet to packet.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamState {
+    discarded: Option<u64>,
+    sequence: Option<u64>,
+    /// The thread that runs, as far as it is known.
+    thread: Option<u32>,
+    /// The time of the last event or packet.
+    last: u64,
+}
+
+struct Importer<'i, 'w> {
+    sink: &'i mut Sink<'w>,
+    clock: Option<&'i Clock>,
+    /// Nanoseconds that the clock of the part is ahead of the first one's.
+    shift: i128,
+    /// By stream and place of the event in it.
+    plans: HashMap<(u64, usize), Plan>,
+    threads: Threads,
+    /// By stream and CPU.
+    streams: HashMap<(u64, u32), StreamState>,
+    cpus: u32,
+    unknown_threads: u64,
+    events: u64,
+    done: u64,
+    total: u64,
+}
+
+impl Importer<'_, '_> {
+    /// Goes over to a part.
+    fn begin(&mut self, part: &Part) -> Result<(), ImportError> {
+        self.plans.clear();
+        let clock = clock_of(&part.trace)?;
+        let offset = |clock: Option<&Clock>| clock.map_or(0, Clock::wall_offset);
+        self.shift = offset(clock.as_ref()) - offset(self.clock);
+        Ok(())
+    }
+
+    fn file(&mut self, part: &Part, first: &First, names: &BTreeSet<String>) -> Result<(), ImportError> {
+        let Some(file) = part.file(&first.name)? else { return Ok(()) };
+        let tracing = Tracing::of(&part.trace);
+        let buffer = match channel(part, first) {
+            Some(name) if names.len() > 1 && name != DEFAULT_CHANNEL => self.sink.buffer(&name),
+            _ => BufferId::TOP,
+        };
+        let done = self.done;
+        let read = file.read::<ImportError>(&part.trace, &mut |item| self.item(item, part, tracing, buffer));
+        self.done = done + file.len();
+        read
+    }
+
+    fn item(
+        &mut self,
+        item: Item<'_, '_, '_>,
+        part: &Part,
+        tracing: Tracing,
+        buffer: BufferId,
+    ) -> Result<(), ImportError> {
+        match item {
+            Item::Packet(packet) => self.packet(packet, buffer),
+            Item::Event(packet, event) => self.event(packet, &event, (part, tracing), buffer),
+            Item::End(packet) => {
+                self.done += packet.len;
+                self.end(packet, buffer)
+            }
+        }
+    }
+
+    /// A time in nanoseconds of the file's clock; `None` beyond 64 bits.
+    fn time(&self, ticks: u64) -> Option<u64> {
+        let time = self.clock.map_or(Some(ticks), |clock| clock.nanoseconds(ticks))?;
+        u64::try_from(i128::from(time) + self.shift).ok()
+    }
+
+    /// Packets that are not there.
+    fn packet(&mut self, packet: &Packet, buffer: BufferId) -> Result<(), ImportError> {
+        let cpu = packet.cpu.unwrap_or(0);
+        self.cpus = self.cpus.max(cpu.saturating_add(1));
+        let begin = packet.begin.and_then(|begin| self.time(begin));
+        let state = self.streams.entry((packet.stream, cpu)).or_default();
+        state.last = state.last.max(begin.unwrap_or(0));
+        let is_gap = match (state.sequence, packet.sequence) {
+            (Some(before), Some(now)) => now > before.saturating_add(1),
+            _ => false,
+        };
+        if state.sequence.is_none() && packet.sequence.is_some_and(|number| number > 0) {
+            // What came before is not in the trace, and neither is what was lost then.
+            state.discarded = state.discarded.or(packet.discarded.map(|(now, _)| now));
+        }
+        state.sequence = packet.sequence.or(state.sequence);
+        if is_gap {
+            state.thread = None;
+            let time = state.last;
+            self.sink.lost(At { buffer, cpu, time }, None)?;
+        }
+        Ok(())
+    }
+
+    /// Events that were lost after those of the packet: LTTng counts them when a packet is closed, which is
+    /// when there was no room for them.
+    fn end(&mut self, packet: &Packet, buffer: BufferId) -> Result<(), ImportError> {
+        let cpu = packet.cpu.unwrap_or(0);
+        let end = packet.end.and_then(|end| self.time(end));
+        let state = self.streams.entry((packet.stream, cpu)).or_default();
+        state.last = state.last.max(end.unwrap_or(0));
+        let Some((now, bits)) = packet.discarded else { return Ok(()) };
+        let before = state.discarded.replace(now).unwrap_or(0);
+        // Numbers of less than 64 bits turn over.
+        let mask = u64::MAX >> 64_u32.saturating_sub(bits.into()).min(63);
+        let lost = if bits < 64 || now >= before { now.wrapping_sub(before) & mask } else { now };
+        if lost == 0 {
+            return Ok(());
+        }
+        state.thread = None;
+        let time = state.last;
+        self.sink.lost(At { buffer, cpu, time }, Some(lost))
+    }
+
+    fn event(
+        &mut self,
+        packet: &Packet,
+        event: &Event<'_, '_>,
+        (part, tracing): (&Part, Tracing),
+        buffer: BufferId,
+    ) -> Result<(), ImportError> {
+        self.events += 1;
+        if self.events.is_multiple_of(STEP) {
+            let done = (self.done + packet.position()).min(self.total);
+            self.sink.progress(done, self.total)?;
+        }
+        let Some(time) = self.time(event.ticks) else {
+            self.sink.not_carried("events whose times have more than 64 bits of nanoseconds", 1);
+            return Ok(());
+        };
+        let cpu = packet.cpu.unwrap_or(0);
+        if packet.cpu.is_none() {
+            self.sink.not_carried("CPUs of events, which the trace does not tell: 0 is written", 1);
+        }
+        let key = (packet.stream, event.index);
+        if !self.plans.contains_key(&key) {
+            let Some(stream) = part.trace.streams.get(&packet.stream) else { return Ok(()) };
+            let plan = Plan::new(tracing, stream, event.class, self.sink)?;
+            self.plans.insert(key, plan);
+        }
+        let Some(plan) = self.plans.get(&key) else { return Ok(()) };
+        let state = self.streams.entry((packet.stream, cpu)).or_default();
+        state.last = state.last.max(time);
+        let (common, is_known) = plan.common((event, time), &mut state.thread, &mut self.threads);
+        if !is_known && tracing.tracer == Tracer::LttngModules && !event.class.name.starts_with(STATE) {
+            self.unknown_threads += 1;
+        }
+        let floats = plan.columns.floats;
+        self.sink.not_carried("numbers of IEEE 754, which are texts", floats);
+        let at = At { buffer, cpu, time };
+        let (sink, id) = (&mut *self.sink, plan.event);
+        plan.columns.values(event, |values| sink.values(at, id, common, values))
+    }
+
+    fn finish(self) {
+        let what = "threads of events, which the trace does not tell: 0 is written; `lttng add-context -t tid` has them";
+        self.sink.not_carried(what, self.unknown_threads);
+        self.sink.facts.cpu_count = Some(self.cpus).filter(|cpus| *cpus > 0);
+        self.threads.tell(self.sink);
+    }
+}
+
+impl From<CtfError> for ImportError {
+    fn from(error: CtfError) -> Self {
+        let damaged = |at: String, problem: String| Self::Damaged { format: FORMAT, at, problem };
+        match error {
+            CtfError::Io { action, path, source } => {
+                Self::Read { what: format!("{} (to {action} it)", path.display()), source }
+            }
+            CtfError::Text { path, source } => damaged(path.display().to_string(), source.to_string()),
+            CtfError::Metadata { path, source } => damaged(path.display().to_string(), source.to_string()),
+            CtfError::Packet { path, packet, at, source } => damaged(
+                format!("{}, byte {at} (packet at byte {packet})", path.display()),
+                source.to_string(),
+            ),
+            error => Self::Unsupported(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! A recording as every target layout needs it.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use super::error::ExportError;
+use super::job::Job;
+use ftrace_event::{EventTable, Machine, NoNames, Printer};
+use tracedat::FileOption;
+use tracedat::ledger::{Ledger, LedgerCpu, Pause};
+use tracedat::reader::{Counts, CpuCounts, Next, Reader, Record, Records, Source, each_record_ahead};
+
+/// After how many records progress is told.
+const STEP: u64 = 4096;
+
+/// A file that is exported.
+pub type TraceFile = Reader<Box<dyn Source>>;
+
+/// A recording whose records have been counted, and whose events are understood.
+#[derive(Debug)]
+pub struct Recording<'r> {
+    file: &'r TraceFile,
+    machine: Machine,
+    events: EventTable,
+    cpu_streams: Vec<CpuStream>,
+    wall_offset: Option<i64>,
+    overwritten: bool,
+    pauses: Vec<Pause>,
+}
+
+/// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same
+/// name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuStream {
+    /// Name of the buffer, empty for the top one.
+    pub channel: String,
+    /// The CPU.
+    pub cpu: u32,
+    /// How many records of which event, without those of which there are none.
+    pub by_id: Vec<(u16, u64)>,
+    /// What its pages hold.
+    pub counts: CpuCounts,
+    /// Events of this CPU that were lost and have no mark among its records, because none came after them: by
+    /// the ledger, which only files of this recorder have.
+    pub lost_at_end: u64,
+    /// Whether more may be missing there: the recording did not come to its end.
+    pub cut_short: bool,
+    /// The buffers that it is in.
+    parts: Vec<usize>,
+}
+
+impl<'r> Recording<'r> {
+    /// Counts the records of a file, and looks whether all of them can be exported. Reads the file once, on
+    /// all threads.
+    ///
+    /// # Errors
+    /// The file is damaged, or has records of events that it does not describe. A job that keeps going counts
+    /// these instead.
+    pub fn survey(file: &'r TraceFile, job: &Job<'_>) -> Result<Self, ExportError> {
+        for problem in file.problems() {
+            let text = problem.to_string();
+            let damaged =
+                || ExportError::DamagedData { count: file.problems().len() as u64, first: text.clone() };
+            job.tolerate(format!("what cannot be read: {text}"), 1, damaged)?;
+        }
+        let mut parts: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
+        for (buffer, info) in file.buffers().iter().enumerate() {
+            // The buffer of the first buffer of this name, so that channels keep the order of the file.
+            let first = file.buffers().iter().position(|other| other.name == info.name).unwrap_or(buffer);
+            for extent in &info.cpus {
+                parts.entry((first, extent.cpu)).or_default().push(buffer);
+            }
+        }
+        let parts: Vec<_> = parts.into_iter().collect();
+        let mut cpu_streams = job.parallel(&parts, |((first, cpu), buffers)| {
+            let channel = file.buffers().get(*first).map_or("", |info| &info.name).to_owned();
+            let mut cpu_stream = CpuStream::empty(channel, *cpu, buffers.clone());
+            for buffer in buffers {
+                cpu_stream.add(&file.count_cpu(*buffer, *cpu), job)?;
+            }
+            job.advance(0)?;
+            Ok(cpu_stream)
+        })?;
+        let ledger = Ledger::of(file);
+        let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
+        for cpu_stream in &mut cpu_streams {
+            let Some(LostOfCpu { events, cut_short }) = lost.get(&(&*cpu_stream.channel, cpu_stream.cpu))
+            else {
+                continue;
+            };
+            cpu_stream.lost_at_end = events.saturating_sub(cpu_stream.counts.missed_events);
+            cpu_stream.cut_short = *cut_short;
+        }
+        // No layout has a place for a loss of which only the least is known.
+        let cut_short = cpu_streams.iter().filter(|cpu_stream| cpu_stream.cut_short).count() as u64;
+        job.not_carried(
+            "CPUs at whose end more events may be missing: the recording was cut short",
+            cut_short,
+        );
+        let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
+        let events = event_table(file, machine, &cpu_streams, job)?;
+        job.set_total(cpu_streams.iter().map(|cpu_stream| cpu_stream.counts.events).sum());
+        let wall_offset = wall_offset(file, ledger.as_ref());
+        let overwritten = overwritten(file, ledger.as_ref());
+        let pauses = ledger.iter().flat_map(|ledger| &ledger.pauses);
+        let pauses = pauses.map(|pause| pause.corrected(file.clock())).collect();
+        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten, pauses })
+    }
+
+    /// A recording that goes on, by what describes its events: a file without data. Any of them may have
+    /// records.
+    ///
+    /// # Errors
+    /// An event cannot be described. A job that keeps going counts it instead.
+    pub fn of_head(file: &'r TraceFile, job: &Job<'_>) -> Result<Self, ExportError> {
+        let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
+        let mut events = EventTable::new(machine);
+        // Of several events with one number the first counts, which a later one would replace.
+        for system in file.metadata().systems.iter().rev() {
+            for text in system.formats.iter().rev() {
+                if let Err(source) = events.add(&system.name, text, &NoNames) {
+                    let error = || ExportError::Unsupported(format!("{}: {source}", system.name));
+                    job.tolerate("events whose formats cannot be understood", 1, error)?;
+                }
+            }
+        }
+        let wall_offset = wall_offset(file, Ledger::of(file).as_ref());
+        let (cpu_streams, pauses) = (Vec::new(), Vec::new());
+        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten: false, pauses })
+    }
+
+    /// The events, for whoever needs nothing else.
+    pub fn into_events(self) -> EventTable {
+        self.events
+    }
+
+    /// The file.
+    pub fn file(&self) -> &'r TraceFile {
+        self.file
+    }
+
+    /// The machine that recorded.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// The events of which there are records.
+    pub fn events(&self) -> &EventTable {
+        &self.events
+    }
+
+    /// The records, by channel in the order of the file, then by CPU. A CPU without any records may be among
+    /// them.
+    pub fn cpu_streams(&self) -> &[CpuStream] {
+        &self.cpu_streams
+    }
+
+    /// The records of a stream, by time. Those of events that are not in [`events`](Self::events) were found
+    /// by the survey, and are to be skipped; so are errors, which were counted by it.
+    ///
+    /// # Errors
+    /// Its data cannot be read at all.
+    pub fn records(&self, cpu_stream: &CpuStream) -> Result<Records<'r>, ExportError> {
+        let open = |buffer: &usize| self.file.cpu_records(*buffer, cpu_stream.cpu);
+        Ok(Records::merge(cpu_stream.parts.iter().map(open).collect::<Result<_, _>>()?))
+    }
+
+    /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it. Meanwhile
+    /// another thread reads the next ones.
+    pub fn each_record(
+        &self,
+        job: &Job<'_>,
+        mut look: impl FnMut(&Record<'_>) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let mut streams = Vec::new();
+        for cpu_stream in &self.cpu_streams {
+            for part in &cpu_stream.parts {
+                streams.push(self.file.cpu_records(*part, cpu_stream.cpu)?);
+            }
+        }
+        let mut done = 0;
+        let mut look = |record: &Record<'_>| {
+            look(record)?;
+            done += 1;
+            if done < STEP { Ok(()) } else { job.advance(std::mem::take(&mut done)) }
+        };
+        let mut result = Ok(());
+        each_record_ahead(
+            &mut Records::merge(streams),
+            |_| usize::MAX,
+            |next| {
+                // Damage was found by the survey; whoever goes on nevertheless was warned.
+                let Next::Record(record) = next else { return ControlFlow::Continue(()) };
+                match look(&record) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => {
+                        result = Err(error);
+                        ControlFlow::Break(())
+                    }
+                }
+            },
+        );
+        result.and_then(|()| job.advance(done))
+    }
+
+    /// Nanoseconds to add to the times of records to get those since 1970. `None` if unknown.
+    pub fn wall_offset(&self) -> Option<i64> {
+        self.wall_offset
+    }
+
+    /// Name of the clock, without its brackets; empty if the file does not say.
+    pub fn clock_name(&self) -> String {
+        let named =
+            self.file.buffers().iter().map(|info| info.clock.as_str()).find(|clock| !clock.is_empty());
+        let chosen = self.file.facts().find_map(|fact| match fact {
+            FileOption::TraceClock(text) => text.split_once('[').and_then(|(_, rest)| rest.split_once(']')),
+            _ => None,
+        });
+        named.or(chosen.map(|(clock, _)| clock)).unwrap_or_default().to_owned()
+    }
+
+    /// Whether times are nanoseconds.
+    pub fn counts_nanoseconds(&self) -> bool {
+        let tsc = self.file.facts().any(|fact| matches!(fact, FileOption::Tsc2Nsec { .. }));
+        tsc || !matches!(self.clock_name().as_str(), "counter" | "uptime" | "x86-tsc" | "ppc-tb")
+    }
+
+    /// Whether old events were overwritten by new ones.
+    pub fn overwritten(&self) -> bool {
+        self.overwritten
+    }
+
+    /// When it was paused, by the times of its records: only files of this recorder tell it.
+    pub fn pauses(&self) -> &[Pause] {
+        &self.pauses
+    }
+
+    /// Times of the first and the last record.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let first = self.cpu_streams.iter().filter_map(|cpu_stream| cpu_stream.counts.first).min()?;
+        let last = self.cpu_streams.iter().filter_map(|cpu_stream| cpu_stream.counts.last).max()?;
+        Some((first, last))
+    }
+}
+
+impl CpuStream {
+    /// The buffers that it is in, by their indices in the file.
+    pub fn parts(&self) -> &[usize] {
+        &self.parts
+    }
+
+    /// Events that are known to be lost; a mark among the records may not say how many.
+    pub fn lost(&self) -> u64 {
+        self.counts.missed_events.saturating_add(self.lost_at_end)
+    }
+
+    fn empty(channel: String, cpu: u32, parts: Vec<usize>) -> Self {
+        let counts = CpuCounts { cpu, ..CpuCounts::default() };
+        Self { channel, cpu, by_id: Vec::new(), counts, lost_at_end: 0, cut_short: false, parts }
+    }
+
+    fn add(&mut self, found: &Counts, job: &Job<'_>) -> Result<(), ExportError> {
+        let damaged: u64 = found.cpus.iter().map(|counts| counts.damaged).sum();
+        if damaged > 0 || !found.damage.is_empty() {
+            let count = damaged.max(1);
+            let first = found.damage.first().cloned().unwrap_or_default();
+            job.tolerate("damaged places of the recording", count, || ExportError::DamagedData {
+                count,
+                first,
+            })?;
+        }
+        let mut by_id: BTreeMap<u16, u64> = std::mem::take(&mut self.by_id).into_iter().collect();
+        for (id, events) in &found.by_id {
+            *by_id.entry(*id).or_default() += events;
+        }
+        self.by_id = by_id.into_iter().collect();
+        for counts in &found.cpus {
+            let sum = &mut self.counts;
+            sum.pages += counts.pages;
+            sum.data_bytes += counts.data_bytes;
+            sum.events += counts.events;
+            sum.first = sum.first.into_iter().chain(counts.first).min();
+            sum.last = sum.last.max(counts.last);
+            sum.missed_marks += counts.missed_marks;
+            sum.missed_unknown += counts.missed_unknown;
+            sum.missed_events = sum.missed_events.saturating_add(counts.missed_events);
+            sum.damaged += counts.damaged;
+        }
+        Ok(())
+    }
+}
+
+/// The events of which there are records.
+fn event_table(
+    file: &TraceFile,
+    machine: Machine,
+    cpu_streams: &[CpuStream],
+    job: &Job<'_>,
+) -> Result<EventTable, ExportError> {
+    let mut records: BTreeMap<u16, u64> = BTreeMap::new();
+    for (id, events) in cpu_streams.iter().flat_map(|cpu_stream| &cpu_stream.by_id) {
+        *records.entry(*id).or_default() += events;
+    }
+    let mut table = EventTable::new(machine);
+    for (id, records) in records {
+        let Some(event) = file.metadata().event(id) else {
+            let what = format!("records of event number {id}, which the file does not describe");
+            job.tolerate(what, records, || ExportError::UnknownEvent { id, records })?;
+            continue;
+        };
+        if let Err(source) = table.add(event.system, event.format, &NoNames) {
+            let event = format!("{}:{}", event.system, event.name);
+            let what = format!("records of {event}, whose format cannot be understood ({source})");
+            job.tolerate(what, records, || ExportError::EventFormat { event, id, records, source })?;
+        }
+    }
+    Ok(table)
+}
+
+/// `system:name`.
+pub fn full_name(printer: &Printer) -> String {
+    format!("{}:{}", printer.system(), printer.name())
+}
+
+/// What is known of the events of a CPU that did not reach the file.
+pub struct LostOfCpu {
+    /// How many; if cut short, at least.
+    pub events: u64,
+    cut_short: bool,
+}
+
+/// Events that each CPU of each buffer lost before they reached the file.
+pub fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
+    fn row(cpu: &LedgerCpu) -> ((&str, u32), LostOfCpu) {
+        let unstored = match cpu.missing {
+            Some(missing) => missing.at_least,
+            None => cpu.unstored,
+        };
+        let events = cpu.lost.total().saturating_add(unstored.unwrap_or(0));
+        ((&cpu.channel, cpu.cpu), LostOfCpu { events, cut_short: cpu.missing.is_some() })
+    }
+    ledger.cpus.iter().map(row).collect()
+}
+
+/// Our recorder counts what was overwritten; of other files the kernel's statistics count overruns.
+fn overwritten(file: &TraceFile, ledger: Option<&Ledger>) -> bool {
+    if let Some(ledger) = ledger {
+        return ledger.sum(|cpu| cpu.overwritten) != 0;
+    }
+    let overruns = file.facts().filter_map(|fact| match fact {
+        FileOption::CpuStat(text) => text.lines().find_map(|line| line.strip_prefix("overrun: ")),
+        _ => None,
+    });
+    overruns.into_iter().any(|count| count.trim().parse() != Ok(0_u64))
+}
+
+/// What turns the times of records into wall time. Our recorder measures it; of other files only those with
+/// option DATE have it.
+fn wall_offset(file: &TraceFile, ledger: Option<&Ledger>) -> Option<i64> {
+    let clock = file.clock();
+    let wanted = clock.corrections();
+    let added = if wanted.offset { clock.offset() } else { 0 }.wrapping_add(if wanted.date {
+        clock.date()
+    } else {
+        0
+    });
+    let measured = ledger.and_then(|ledger| ledger.realtime_offset_ns);
+    match measured {
+        Some(offset) => Some(offset.wrapping_sub(added)),
+        None => file.facts().any(|fact| matches!(fact, FileOption::Date { .. })).then_some(0),
+    }
+}

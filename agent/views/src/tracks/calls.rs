@@ -1,0 +1,181 @@
+//! System calls, as `analysis::answers::Calls` understands them.
+
+use super::{At, Losses, Part, Row, Sink, Thread, Threads};
+use analysis::answers::Tid;
+use ftrace_event::syscalls::SyscallTable;
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    number: i64,
+    is_raw: bool,
+    since: u64,
+    first: u64,
+    losses: usize,
+}
+
+/// What is known of a thread.
+#[derive(Debug, Default)]
+pub(super) struct Calling {
+    open: Option<Open>,
+    /// The call that it was in last, and by which of the two events its end was seen.
+    ended: Option<(i64, bool)>,
+    is_seen: bool,
+    /// When the thread was made, if that was seen: in a call of another one, from which it returns, too.
+    pub(super) born: Option<u64>,
+}
+
+/// What is known of calls in general.
+#[derive(Debug)]
+pub(super) struct Calls {
+    names: Option<SyscallTable>,
+    /// Whether the recording says when threads end.
+    sees_ends: bool,
+}
+
+impl Calls {
+    /// Of a machine with these calls, and a recording that has `sched_switch` or not.
+    pub(super) fn new(names: Option<SyscallTable>, has_switches: bool) -> Self {
+        Self { names, sees_ends: has_switches }
+    }
+
+    /// A call begins.
+    pub(super) fn enter(
+        &self,
+        at: At,
+        tid: Tid,
+        (number, is_raw): (i64, bool),
+        threads: &mut Threads,
+        losses: &Losses,
+        sink: &mut Sink,
+    ) {
+        let Some((index, thread)) = threads.find(tid, Thread::default) else { return };
+        let calling = &mut thread.of.calls;
+        // The other event of the same entry.
+        let is_same =
+            |open: Open| open.number == number && open.is_raw != is_raw && open.losses == losses.count();
+        if calling.open.is_some_and(is_same) {
+            return;
+        }
+        let open = Open { number, is_raw, since: at.time, first: at.event, losses: losses.count() };
+        calling.is_seen = true;
+        calling.ended = None;
+        if let Some(before) = calling.open.replace(open) {
+            self.tell_open(index as u32, before, at.time, losses, sink);
+        }
+    }
+
+    /// A call ends.
+    pub(super) fn exit(
+        &self,
+        at: At,
+        tid: Tid,
+        (number, result, is_raw): (i64, i64, bool),
+        threads: &mut Threads,
+        losses: &Losses,
+        sink: &mut Sink,
+    ) {
+        let Some((index, thread)) = threads.find(tid, Thread::default) else { return };
+        let calling = &mut thread.of.calls;
+        if calling.open.is_none() && calling.ended == Some((number, !is_raw)) {
+            return;
+        }
+        let is_first = !std::mem::replace(&mut calling.is_seen, true);
+        let open = calling.open.take();
+        // `rt_sigreturn` restores the registers of what was interrupted, and with them another number.
+        let number = open.filter(|_| number < 0).map_or(number, |open| open.number);
+        calling.ended = Some((number, is_raw));
+        let index = index as u32;
+        match open {
+            Some(open) if open.number == number && open.losses == losses.count() => {
+                let key = self.label(number, sink);
+                let Open { since, first, .. } = open;
+                let part = Part { start: since, end: at.time, key, arg: result, first, last: at.event };
+                sink.slice(Row::Calls(index), part);
+            }
+            Some(open) => self.tell_open(index, open, at.time, losses, sink),
+            // It was in the call when the recording began.
+            None if is_first && losses.count() == 0 && number >= 0 => {
+                let (key, born) = (self.label(number, sink), calling.born);
+                if born.is_some() || result != 0 || !self.makes_threads(number) {
+                    let start = born.unwrap_or(0);
+                    let part =
+                        Part { start, end: at.time, key, arg: result, last: at.event, ..Part::default() };
+                    sink.slice(Row::Calls(index), part);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A thread ends, and with it the call that it is in.
+    pub(super) fn end(&self, at: At, tid: Tid, threads: &mut Threads, sink: &mut Sink) {
+        let Some((index, thread)) = threads.find(tid, Thread::default) else { return };
+        if let Some(open) = thread.of.calls.open.take() {
+            self.tell_open(index as u32, open, at.time, &Losses::default(), sink);
+        }
+    }
+
+    pub(super) fn finish(&self, end: u64, threads: &mut Threads, losses: &Losses, sink: &mut Sink) {
+        for (index, thread) in threads.iter_mut().enumerate() {
+            if let Some(open) = thread.of.calls.open.take() {
+                self.tell_open(index as u32, open, end, losses, sink);
+            }
+        }
+    }
+
+    /// Tells of a call whose end was not seen.
+    fn tell_open(&self, thread: u32, open: Open, end: u64, losses: &Losses, sink: &mut Sink) {
+        let end = if !self.sees_ends && self.ends_threads(open.number) {
+            // The thread is gone, and since when is not known: it would seem to be there for good.
+            open.since
+        } else {
+            losses.since(open.losses, open.since).map_or(end, |known| known.min(end))
+        };
+        let key = self.label(open.number, sink);
+        let part = Part { start: open.since, end, key, arg: 0, first: open.first, last: 0 };
+        sink.slice(Row::Calls(thread), part);
+    }
+
+    /// Whether a call makes threads, which return from it.
+    fn makes_threads(&self, number: i64) -> bool {
+        matches!(self.name(number), Some("clone" | "clone3" | "fork" | "vfork"))
+    }
+
+    /// Whether nobody returns from a call.
+    fn ends_threads(&self, number: i64) -> bool {
+        matches!(self.name(number), Some("exit" | "exit_group"))
+    }
+
+    fn name(&self, number: i64) -> Option<&'static str> {
+        self.names?.name(u64::try_from(number).ok()?)
+    }
+
+    fn label(&self, number: i64, sink: &mut Sink) -> u32 {
+        match self.name(number) {
+            Some(name) => sink.labels.number(name),
+            None => sink.labels.number(&format!("system call {number}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_does_not_exit_for_ever() {
+        let names = SyscallTable::of_machine("x86_64").unwrap();
+        // `read` and `exit_group`.
+        let ends = |has_switches: bool| {
+            let calls = Calls::new(Some(names), has_switches);
+            let (mut threads, losses, mut sink) = (Threads::default(), Losses::default(), Sink::default());
+            for (tid, number) in [(7, 0), (8, 231)] {
+                let at = At { time: 10, cpu: 0, event: 1 };
+                calls.enter(at, tid, (number, false), &mut threads, &losses, &mut sink);
+            }
+            calls.finish(90, &mut threads, &losses, &mut sink);
+            sink.slices.iter().map(|slice| slice.end).collect::<Vec<_>>()
+        };
+        assert_eq!((ends(false), ends(true)), (vec![90, 10], vec![90, 90]));
+    }
+}

@@ -1,0 +1,259 @@
+//! What records say of CPUs, threads, system calls, interrupts, disks and functions: slices of rows.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `sched` | who runs on CPUs, and what threads do |
+//! | `calls` | system calls |
+//! | `irqs` | interrupts and soft interrupts |
+//! | `io` | requests to block devices |
+//! | `graph` | functions of the kernel that call each other |
+//! | `rows` | the rows, and names that are told by number |
+//! | `slicer` | hands the records of a recording on to all of these |
+//!
+//! The timeline in a page and Chrome's trace format show the same slices. All of them hold what goes on and
+//! nothing that has ended. Where events were lost, what went on is known up to the last record before; slices
+//! end there.
+
+mod calls;
+mod graph;
+mod io;
+mod irqs;
+mod rows;
+mod sched;
+mod slicer;
+
+use analysis::answers::{Event, Known, Tid};
+use ftrace_event::Symbols;
+use ftrace_event::syscalls::SyscallTable;
+
+use self::graph::GraphEvents;
+pub(crate) use self::rows::{Labels, Row, Rows};
+pub(crate) use self::slicer::{Finished, Slicer, Taken, has_switches};
+
+/// Most losses whose times are kept: 8 MiB. After that, what began before a loss is not known.
+const MOST_LOSSES: usize = 1 << 20;
+
+/// The numbers of the states of threads.
+pub(crate) mod state {
+    pub(crate) const UNKNOWN: u32 = 0;
+    pub(crate) const RUNS: u32 = 1;
+    pub(crate) const WOKEN: u32 = 2;
+    pub(crate) const PREEMPTED: u32 = 3;
+    pub(crate) const SLEEPS: u32 = 4;
+    pub(crate) const BLOCKED: u32 = 5;
+    pub(crate) const STOPPED: u32 = 6;
+    /// It will not run again.
+    pub(crate) const ENDED: u32 = 7;
+}
+
+/// When and where a record was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    /// Since the first event.
+    pub(crate) time: u64,
+    pub(crate) cpu: u32,
+    /// The event, counted from 1.
+    pub(crate) event: u64,
+}
+
+/// A time in which something goes on in a row. Times count from the first event, `end` is not before `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) row: u32,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// What goes on, as the row counts it.
+    pub(crate) key: u32,
+    /// More about it: what the row says.
+    pub(crate) arg: i64,
+    /// The events that it begins and ends with, counted from 1; 0 if there is none.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+/// Where slices go.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    pub(crate) rows: Rows,
+    pub(crate) labels: Labels,
+    pub(crate) slices: Vec<Slice>,
+}
+
+/// A slice without its row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    start: u64,
+    end: u64,
+    key: u32,
+    arg: i64,
+    first: u64,
+    last: u64,
+}
+
+impl Sink {
+    fn slice(&mut self, row: Row, part: Part) {
+        let Part { start, end, key, arg, first, last } = part;
+        if let Some(row) = self.rows.number(row) {
+            self.slices.push(Slice { row, start, end: end.max(start), key, arg, first, last });
+        }
+    }
+}
+
+/// Where events were lost.
+#[derive(Debug, Default)]
+struct Losses {
+    /// For each, when the last record before was made.
+    times: Vec<u64>,
+}
+
+impl Losses {
+    fn count(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Up to when is known what went on, of what began when there had been so many; `None` if no events were
+    /// lost since.
+    fn since(&self, count: usize, begin: u64) -> Option<u64> {
+        if count >= MOST_LOSSES {
+            return Some(begin);
+        }
+        self.times.get(count).map(|time| (*time).max(begin))
+    }
+}
+
+/// What is known of a thread.
+#[derive(Debug, Default)]
+struct Thread {
+    doing: sched::Doing,
+    calls: calls::Calling,
+    graph: graph::Stack,
+}
+
+/// A thread's id and its last name.
+pub(crate) type Named = (Tid, Box<[u8]>);
+
+/// The threads of a recording.
+type Threads = analysis::answers::Threads<Thread>;
+
+/// All tracks.
+#[derive(Debug)]
+struct Tracks {
+    threads: Threads,
+    losses: Losses,
+    sched: sched::Sched,
+    calls: calls::Calls,
+    irqs: irqs::Irqs,
+    io: io::Io,
+    graph: graph::Graph,
+}
+
+impl Tracks {
+    /// Of a recording that has `sched_switch` or not, of a machine with these system calls.
+    fn new(has_switches: bool, names: Option<SyscallTable>) -> Self {
+        Self {
+            threads: Threads::default(),
+            losses: Losses::default(),
+            sched: sched::Sched::new(has_switches),
+            calls: calls::Calls::new(names, has_switches),
+            irqs: irqs::Irqs::default(),
+            io: io::Io::default(),
+            graph: graph::Graph::default(),
+        }
+    }
+
+    /// The number of the thread that has an id now; `None` if there are too many threads.
+    fn thread(&mut self, tid: Tid) -> Option<u32> {
+        self.threads.find(tid, Thread::default).map(|(index, _)| index as u32)
+    }
+
+    /// Looks at a record that is known.
+    fn look(&mut self, at: At, event: &Event<'_>, sink: &mut Sink) {
+        let Self { threads, losses, sched, calls, irqs, io, .. } = self;
+        match &event.known {
+            Known::Switch(switch) => {
+                sched.switch(at, switch, threads, losses, sink);
+                // It makes no system call any more.
+                if analysis::answers::off(switch.prev_state).is_none() {
+                    calls.end(at, switch.prev, threads, sink);
+                    threads.end(switch.prev);
+                }
+            }
+            Known::Wakeup(wakeup) => sched.wake(at, event, wakeup, threads, losses, sink),
+            Known::Fork { child, comm } => sched.fork(at, *child, comm, threads, losses),
+            Known::Renamed { tid, comm: Some(comm) } => {
+                if let Some((_, thread)) = threads.find(*tid, Thread::default) {
+                    thread.is_called(comm);
+                }
+            }
+            Known::Freed { tid } => threads.end(*tid),
+            Known::CallEnter { number, is_raw, .. } => {
+                if let Some(tid) = event.tid {
+                    calls.enter(at, tid, (*number, *is_raw), threads, losses, sink);
+                }
+            }
+            Known::CallExit { number, result, is_raw } => {
+                if let Some(tid) = event.tid {
+                    calls.exit(at, tid, (*number, *result, *is_raw), threads, losses, sink);
+                }
+            }
+            Known::IrqEntry { .. }
+            | Known::IrqExit { .. }
+            | Known::SoftirqEntry { .. }
+            | Known::SoftirqExit { .. } => irqs.look(at, &event.known, sink),
+            Known::BlockIssue(_) | Known::BlockComplete { .. } | Known::BlockRequeue { .. } => {
+                io.look(at, &event.known, sink);
+            }
+            _ => {}
+        }
+    }
+
+    /// A function of the kernel is called or returns.
+    fn graph(
+        &mut self,
+        at: At,
+        record: &[u8],
+        (events, id, tid): (&GraphEvents, u16, Option<Tid>),
+        symbols: &dyn Symbols,
+        sink: &mut Sink,
+    ) {
+        if let (Some(call), Some(tid)) = (events.read(id, record), tid) {
+            self.graph.look(at, (tid, call), &mut self.threads, &self.losses, symbols, sink);
+        }
+    }
+
+    /// Events of a CPU are missing between its last record and now.
+    fn lost(&mut self, at: At, since: u64, count: u64, sink: &mut Sink) {
+        if self.losses.times.len() < MOST_LOSSES {
+            self.losses.times.push(since);
+        }
+        let arg = i64::try_from(count).unwrap_or(i64::MAX);
+        sink.slice(
+            Row::Gap(at.cpu),
+            Part { start: since, end: at.time, arg, last: at.event, ..Part::default() },
+        );
+        self.sched.lost(at, since, &mut self.threads, &self.losses, sink);
+        self.irqs.lost(at, since, sink);
+        self.io.lost(at, since, sink);
+    }
+
+    /// The recording ends: what goes on then is told up to there.
+    fn finish(&mut self, end: u64, symbols: &dyn Symbols, sink: &mut Sink) {
+        let Self { threads, losses, sched, calls, irqs, io, graph } = self;
+        sched.finish(end, threads, losses, sink);
+        calls.finish(end, threads, losses, sink);
+        irqs.finish(end, sink);
+        io.finish(end, sink);
+        graph.finish(end, threads, losses, symbols, sink);
+    }
+
+    /// How many requests to block devices are not told of.
+    fn requests_left_out(&self) -> u64 {
+        self.io.left_out()
+    }
+
+    /// Ids and names of all threads, and how often one was seen for which there was no room.
+    fn into_threads(self) -> (Vec<Named>, u64) {
+        let (all, left_out) = self.threads.into_parts();
+        (all.into_iter().map(|thread| (thread.tid, thread.name)).collect(), left_out)
+    }
+}

@@ -1,0 +1,249 @@
+//! Hands the records of a recording on to all that makes slices of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{At, GraphEvents, Named, Sink, Slice, Tracks};
+use analysis::answers::{KnownEvents, Tid};
+use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::{FieldReader, Printer, SymbolTable};
+use recording::{Recording, full_name};
+use stdx::fast_map::FastMap;
+use tracedat::Uname;
+use tracedat::reader::Record;
+
+/// The largest whole number that JavaScript counts up to. The times of slices are not larger.
+const MOST_TIME: u64 = (1 << 53) - 1;
+
+/// What is done with the records of an event.
+#[derive(Debug)]
+struct Use {
+    pid: Option<FieldReader>,
+    /// The buffer whose records slices are made of: others have the same ones.
+    channel: usize,
+    is_drawn: bool,
+}
+
+/// A record that was looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// When and where it was made.
+    pub(crate) at: At,
+    /// The id of its thread.
+    pub(crate) tid: Option<Tid>,
+    /// The number of its thread; `None` if there are too many.
+    pub(crate) thread: Option<u32>,
+    /// Whether slices tell what it tells.
+    pub(crate) is_drawn: bool,
+}
+
+/// Makes slices of the records of a recording, which come in the order of time.
+pub(crate) struct Slicer<'r> {
+    recording: &'r Recording<'r>,
+    uses: FastMap<u16, Use>,
+    known: KnownEvents,
+    graph: GraphEvents,
+    symbols: Arc<SymbolTable>,
+    /// For each buffer, the first one that has its name.
+    channels: Vec<usize>,
+    first: u64,
+    span: u64,
+    count: u64,
+    /// When each CPU of a buffer made its last record.
+    last: BTreeMap<(usize, u32), u64>,
+    tracks: Tracks,
+    sink: Sink,
+    too_late: u64,
+    /// The time of the last record, and how many were before one that they follow.
+    now: u64,
+    backwards: u64,
+}
+
+/// What is known when all slices were made.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    /// Ids and names of threads, by their numbers. The name is empty where none was seen.
+    pub(crate) threads: Vec<Named>,
+    /// The rows and the names.
+    pub(crate) sink: Sink,
+    /// What there was no room for, and what was wrong with times: what, and how often.
+    pub(crate) left_out: [(&'static str, u64); 4],
+    /// Times that go back.
+    pub(crate) backwards: u64,
+}
+
+impl<'r> Slicer<'r> {
+    /// For a recording of which no record was taken yet.
+    pub(crate) fn new(recording: &'r Recording<'r>) -> Self {
+        let file = recording.file();
+        let (first, end) = recording.span().unwrap_or_default();
+        let names: Vec<&str> = file.buffers().iter().map(|buffer| buffer.name.as_str()).collect();
+        let first_of = |name: &str| names.iter().position(|other| *other == name).unwrap_or(0);
+        let channels = names.iter().map(|name| first_of(name)).collect();
+        let calls = Uname::of(file.facts()).and_then(|uname| SyscallTable::of_machine(&uname.machine));
+        let events = recording.events();
+        let (known, graph) = (KnownEvents::of(events, |_| true), GraphEvents::of(events));
+        let mut uses = FastMap::default();
+        for printer in events.iter() {
+            let id = printer.format().id;
+            let mut streams = recording.cpu_streams().iter();
+            let first = streams.find(|stream| stream.by_id.iter().any(|(other, _)| *other == id));
+            let channel = first.map_or(0, |stream| first_of(&stream.channel));
+            let pid = printer.field_index("common_pid").and_then(|index| printer.field(index));
+            let is_drawn = is_drawn(printer) || graph.contains(id);
+            uses.insert(id, Use { pid, channel, is_drawn });
+        }
+        let printk = file.metadata().printk.iter().map(|(at, text)| (*at, text.as_str()));
+        // Without symbols, addresses stay numbers.
+        let symbols = SymbolTable::parse(file.kallsyms().unwrap_or_default()).with_texts(printk);
+        Self {
+            recording,
+            uses,
+            known,
+            graph,
+            symbols: Arc::new(symbols),
+            channels,
+            first,
+            span: end.saturating_sub(first).min(MOST_TIME),
+            count: 0,
+            last: BTreeMap::new(),
+            tracks: Tracks::new(has_switches(recording), calls),
+            sink: Sink::default(),
+            too_late: 0,
+            now: 0,
+            backwards: 0,
+        }
+    }
+
+    /// Takes the next record. `None` for one whose event is not described.
+    pub(crate) fn take(&mut self, record: &Record<'_>) -> Option<Taken> {
+        let id = record.event_id()?;
+        let used = self.uses.get(&id)?;
+        let time = record.timestamp.saturating_sub(self.first);
+        self.too_late += u64::from(time > MOST_TIME);
+        // A damaged recording can go back in time. Nothing else here has to know.
+        self.backwards += u64::from(time < self.now);
+        let time = time.min(MOST_TIME).max(self.now);
+        self.now = time;
+        self.count += 1;
+        let at = At { time, cpu: record.cpu, event: self.count };
+        let before = self.last.insert((record.buffer, record.cpu), time);
+        if let Some(count) = record.missed {
+            self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
+        }
+        let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
+        // Before it is looked at: with its last record a thread ends, and its id is nobody's.
+        let thread = tid.and_then(|tid| self.tracks.thread(tid));
+        if self.channels.get(record.buffer) == Some(&used.channel) {
+            if let Some(event) = self.known.read(id, record.data) {
+                self.tracks.look(at, &event, &mut self.sink);
+            } else if self.graph.contains(id) {
+                let which = (&self.graph, id, tid);
+                self.tracks.graph(at, record.data, which, &*self.symbols, &mut self.sink);
+            }
+        }
+        Some(Taken { at, tid, thread, is_drawn: used.is_drawn })
+    }
+
+    /// No more records follow: what goes on, and what was lost since, is told up to the end.
+    pub(crate) fn end(&mut self) {
+        for stream in self.recording.cpu_streams() {
+            if stream.lost_at_end == 0 && !stream.cut_short {
+                continue;
+            }
+            let parts = stream.parts().iter().filter_map(|part| self.last.get(&(*part, stream.cpu)));
+            let since = parts.max().copied().unwrap_or(0);
+            let at = At { time: self.span, cpu: stream.cpu, event: 0 };
+            self.tracks.lost(at, since, stream.lost_at_end, &mut self.sink);
+        }
+        self.tracks.finish(self.span, &*self.symbols, &mut self.sink);
+    }
+
+    /// What is known after the end.
+    pub(crate) fn finish(self) -> Finished {
+        let requests_left_out = self.tracks.requests_left_out();
+        let (threads, threads_left_out) = self.tracks.into_threads();
+        let left_out = [
+            ("slices and marks in rows for which there is no room", self.sink.rows.left_out),
+            ("times that a thread was seen for which there is no room", threads_left_out),
+            ("requests to block devices for which there is no room", requests_left_out),
+            ("times that are later than a browser can count", self.too_late),
+        ];
+        Finished { threads, sink: self.sink, left_out, backwards: self.backwards }
+    }
+
+    /// The slices that were made and not taken away, and the rows that they are in.
+    pub(crate) fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
+    }
+
+    /// The slices that were made since this was last asked for.
+    pub(crate) fn slices(&mut self, into: &mut Vec<Slice>) {
+        into.append(&mut self.sink.slices);
+    }
+
+    /// The id of a thread, and its last name; that is empty where none was seen.
+    pub(crate) fn thread(&self, number: u32) -> Option<(Tid, &[u8])> {
+        self.tracks.threads.get(number as usize).map(|thread| (thread.tid, &*thread.name))
+    }
+
+    /// A name by its number.
+    pub(crate) fn label(&self, number: u32) -> &str {
+        self.sink.labels.all().get(number as usize).map_or("", String::as_str)
+    }
+
+    /// The symbols of the recording's kernel.
+    pub(crate) fn symbols(&self) -> &Arc<SymbolTable> {
+        &self.symbols
+    }
+
+    /// The time of the first record, from which slices count theirs.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// How long the recording is.
+    pub(crate) fn span(&self) -> u64 {
+        self.span
+    }
+
+    /// How many records were taken.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether slices tell what the records of an event tell.
+    pub(crate) fn is_drawn(&self, id: u16) -> bool {
+        self.uses.get(&id).is_some_and(|used| used.is_drawn)
+    }
+}
+
+impl Finished {
+    /// Ids and names of threads, by their numbers, as recordings have names of those that no record names.
+    pub(crate) fn names<'n>(&'n self, recording: &'n Recording<'_>) -> impl Iterator<Item = (Tid, &'n [u8])> {
+        let names = &recording.file().metadata().cmdlines;
+        self.threads.iter().map(move |(tid, name)| {
+            let name: &[u8] = match &**name {
+                [] if *tid == 0 => b"idle",
+                [] => names.get(*tid).unwrap_or_default(),
+                name => name,
+            };
+            (*tid, name)
+        })
+    }
+}
+
+/// Whether a recording tells who runs.
+pub(crate) fn has_switches(recording: &Recording<'_>) -> bool {
+    recording.events().iter().any(|event| full_name(event) == "sched:sched_switch")
+}
+
+/// Whether slices tell what the records of an event tell.
+fn is_drawn(printer: &Printer) -> bool {
+    match printer.system() {
+        "syscalls" | "raw_syscalls" => true,
+        "sched" => matches!(printer.name(), "sched_switch" | "sched_waking" | "sched_wakeup"),
+        "irq" => printer.name() != "softirq_raise",
+        _ => false,
+    }
+}
