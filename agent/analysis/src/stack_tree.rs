@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::key::{Key, ResolvedKey};
 use super::{AnalysisError, Room, SEPARATOR, Watch, each_record, end_value, values};
 use ftrace_event::filter::{Filter, ResolveOptions, ResolvedFilter};
+use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function};
 use ftrace_event::table::STACK_FIELD;
 use ftrace_event::{EventTable, Printer};
 use report::TraceFile;
-use report::stacks::{Origin, Stack, Stacks, flags, function};
 use tracedat::reader::Source;
 
 /// What a frame needs beside its text, about: a string, and an index in a list.

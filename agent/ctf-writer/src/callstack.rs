@@ -6,8 +6,8 @@
 //! loss, belongs to none.
 
 use super::types::{Integer, Type};
+use ftrace_event::stacks::{Origin, Stack};
 use ftrace_event::{Printer, Value};
-use report::stacks::{Origin, Stack};
 use tracedat::reader::Record;
 
 /// Which stacks a channel has as contexts.

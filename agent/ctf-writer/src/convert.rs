@@ -6,9 +6,9 @@ use super::callstack::Held;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
+use ftrace_event::stacks::Stack;
 use ftrace_event::{Machine, Value};
 use recording::{CpuStream, ExportError, Job, NotCarried, Recording};
-use report::stacks::Stack;
 use tracedat::initial_state::InitialState;
 use tracedat::reader::Record;
 

@@ -20,6 +20,7 @@ pub mod layout;
 pub mod output;
 pub mod print;
 pub mod record;
+pub mod stacks;
 pub mod symbol_table;
 pub mod symbols;
 pub mod syscalls;

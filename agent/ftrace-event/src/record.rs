@@ -508,6 +508,22 @@ fn number(value: u64, size: u8, signed: bool) -> Value<'static> {
     Value::Signed((value << unused) as i64 >> unused)
 }
 
+/// Bits of `common_flags` (include/linux/trace_events.h, enum trace_flag_type).
+pub mod flag {
+    /// Interrupts are off.
+    pub const IRQS_OFF: u64 = 0x01;
+    /// Its meaning depends on the kernel's version.
+    pub const SECOND: u64 = 0x02;
+    /// The thread is to give up the CPU.
+    pub const NEED_RESCHED: u64 = 0x04;
+    /// In a hard interrupt.
+    pub const HARD_IRQ: u64 = 0x08;
+    /// In a soft interrupt.
+    pub const SOFT_IRQ: u64 = 0x10;
+    /// In a non-maskable interrupt.
+    pub const NMI: u64 = 0x40;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,9 @@
 //! number, as `stackcollapse-perf.pl` of FlameGraph makes them of `perf script`.
 
 use super::batch::Item;
-use super::stacks::{Origin, Stack, Stacks, flags, function};
 use super::view::{BufferView, FileView};
 use flame::{FlameStacks, Frame, Kind, Unit};
+use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function};
 use ftrace_event::{Printer, Value};
 
 /// Counted stacks.

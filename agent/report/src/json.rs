@@ -2,9 +2,9 @@
 //! schema.
 
 use super::batch::Item;
-use super::stacks::{each_frame, symbol};
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
+use ftrace_event::stacks::{each_frame, symbol};
 use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::table::STACK_FIELD;

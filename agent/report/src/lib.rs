@@ -22,7 +22,7 @@
 //! | `batch`, `pipeline` | formatting in several threads |
 //! | `line`, `plugin`, `text` | lines of text |
 //! | `json` | JSON objects |
-//! | `stacks`, `folded` | stacks with their events, and folded stacks |
+//! | `folded` | folded stacks |
 
 mod batch;
 #[cfg(any(test, feature = "crafted"))]
@@ -35,7 +35,6 @@ mod live;
 mod pipeline;
 mod plugin;
 mod select;
-pub mod stacks;
 mod tasks;
 pub mod text;
 mod trace_file;

@@ -6,6 +6,7 @@ use super::text::{decimal, hex, micros, right, signed_left, unsigned};
 use super::view::{BufferView, EventView, FileView, SecondFlag};
 use ftrace_event::digits;
 use ftrace_event::output::{BLOCK, append_composed};
+use ftrace_event::record::flag;
 use stdx::terminal;
 use stdx::terminal::Lines;
 
@@ -37,19 +38,6 @@ mod colour {
     pub(super) const EVENT: &[u8] = b"\x1b[36m";
     pub(super) const LOST: &[u8] = b"\x1b[31m";
     pub(super) const END: &[u8] = b"\x1b[0m";
-}
-
-/// Bits of `common_flags` (include/linux/trace_events.h, enum trace_flag_type).
-pub mod flag {
-    pub(crate) const IRQS_OFF: u64 = 0x01;
-    pub(crate) const SECOND: u64 = 0x02;
-    pub(crate) const NEED_RESCHED: u64 = 0x04;
-    /// In a hard interrupt.
-    pub const HARD_IRQ: u64 = 0x08;
-    /// In a soft interrupt.
-    pub const SOFT_IRQ: u64 = 0x10;
-    /// In a non-maskable interrupt.
-    pub const NMI: u64 = 0x40;
 }
 
 /// Prints a record's line.

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::line::flag;
 use super::view::{EventView, FileView};
 use ftrace_event::filter;
+use ftrace_event::record::flag;
 
 /// The records to show. An empty selection shows all of them.
 #[derive(Clone, Debug, Default)]

@@ -18,12 +18,12 @@ use std::collections::{BTreeSet, HashMap};
 use super::encoding::Rows;
 use super::out::Row;
 use super::value::{Cell, Column, Element, Stack, Type};
+use ftrace_event::stacks;
 use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::table::STACK_FIELD;
 use ftrace_event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols};
 use recording::Recording;
-use report::stacks;
 use tracedat::Uname;
 use tracedat::reader::Record;
 

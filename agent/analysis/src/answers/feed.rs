@@ -7,9 +7,9 @@ use super::{
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
+use ftrace_event::stacks::{Origin, each_frame};
 use ftrace_event::{EventTable, FieldReader, Printer};
 use report::TraceFile;
-use report::stacks::{Origin, each_frame};
 use tracedat::ledger::{Ledger, Pause};
 use tracedat::reader::{Record, Source};
 

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, times};
 use crate::units::count;
 use analysis::answers::{Covered, OffCpuAnswer, OffCpuStack, WakerLink};
-use report::stacks::UNKNOWN;
+use ftrace_event::stacks::UNKNOWN;
 use stdx::terminal;
 
 /// Most wakers of a stack that are named.

@@ -2,8 +2,8 @@
 
 use super::joined::Entry;
 use super::line::{Lines, Said};
+use ftrace_event::stacks::Stack;
 use recording::{MOST_RECORDS, MOST_TEXT};
-use report::stacks::Stack;
 use stdx::parallel::{Ended, HandOn};
 use tracedat::reader::Batch;
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::line::{Lines, Said, What};
 use ftrace_event::Endian;
+use ftrace_event::stacks::{Origin, Stack};
 use recording::Processes;
-use report::stacks::{Origin, Stack};
 use tracedat::reader::{Record, Records};
 
 /// How many records may come before an event's stack. An interrupt can come in between, and with it as many

@@ -2,9 +2,9 @@
 
 use std::io::Write as _;
 
+use ftrace_event::stacks::{Stack, UNKNOWN, symbol};
 use ftrace_event::{FieldReader, Printer, SymbolTable, Symbols};
 use recording::{Recording, full_name};
-use report::stacks::{Stack, UNKNOWN, symbol};
 use report::text::{decimal, hex, hex_right, right, signed, unsigned};
 use stdx::fast_map::FastMap;
 use stdx::terminal;

@@ -7,10 +7,10 @@ use prost::encoding::{WireType, encode_key, encode_varint, int64, uint32, uint64
 use super::packet::InternedString;
 use super::table::{self, Known, Type};
 use ftrace_event::copies::copied_argument;
+use ftrace_event::stacks::symbol;
 use ftrace_event::table::STACK_FIELD;
 use ftrace_event::{EventTable, FieldKind, FieldReader, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
-use report::stacks::symbol;
 use tracedat::reader::Record;
 
 /// `FtraceEventBundle.event`.

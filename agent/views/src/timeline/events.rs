@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 
 use super::columns::{Columns, number, signed};
 use super::index::BlockTold;
+use ftrace_event::stacks::symbol;
 use ftrace_event::syscalls::{SyscallTable, is_number};
 use ftrace_event::{AddressKind, EventTable, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
-use report::stacks::symbol;
 use stdx::fast_map::FastMap;
 use stdx::parallel::Ended;
 use tracedat::reader::{Batch, Record};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{At, Losses, Part, Row, Sink, Thread, Threads};
 use analysis::answers::Tid;
+use ftrace_event::stacks::symbol;
 use ftrace_event::{EventTable, FieldReader, Symbols};
-use report::stacks::symbol;
 
 /// Most functions inside one another that have rows of their own.
 const DEPTH: usize = 64;

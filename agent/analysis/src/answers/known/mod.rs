@@ -6,8 +6,8 @@
 mod kind;
 
 use self::kind::{Kind, is_optional};
+use ftrace_event::record::flag;
 use ftrace_event::{EventTable, FieldReader, Printer, Value};
-use report::stacks::flag;
 
 /// A thread's id as records have it. 0 is the idle thread of every CPU.
 pub type Tid = u32;

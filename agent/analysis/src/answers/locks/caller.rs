@@ -1,7 +1,7 @@
 //! Which function waits for a lock of the kernel, and what a lock is called.
 
 use ftrace_event::Symbols;
-use report::stacks::{function, symbol};
+use ftrace_event::stacks::{function, symbol};
 
 /// Functions of the kernel whose names begin like this are of locking itself, or of tracing it.
 const LOCKING: [&str; 46] = [

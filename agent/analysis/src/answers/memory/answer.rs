@@ -13,7 +13,7 @@ use super::{
 };
 use crate::answers::who::Who;
 use crate::answers::{Names, Tid, TimesTold};
-use report::stacks::symbol;
+use ftrace_event::stacks::symbol;
 
 /// What happened to memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

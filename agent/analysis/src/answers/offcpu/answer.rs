@@ -12,7 +12,7 @@ use super::{
 };
 use crate::answers::parts::{Part, StackParts};
 use crate::answers::{Names, Tid, TimesTold};
-use report::stacks::function;
+use ftrace_event::stacks::function;
 
 /// Where threads were without a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answers::Names;
-use report::stacks::{UNKNOWN, function};
+use ftrace_event::stacks::{UNKNOWN, function};
 
 /// Most functions, and most bytes of their names.
 const MOST: usize = 1 << 18;

@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
-pub use super::line::flag;
-use ftrace_event::table::STACK_FIELD;
-use ftrace_event::{Printer, Symbol, Symbols, Value};
+use crate::record::flag;
+use crate::table::STACK_FIELD;
+use crate::{Printer, Symbol, Symbols, Value};
 
 /// Most frames of a stack, of the kernel and of the process each, that are shown. The kernel records no more:
 /// `FTRACE_KSTACK_ENTRIES` of kernel/trace/trace.c is 1024 with pages of 4 KiB.
@@ -129,8 +129,8 @@ impl<T> Stacks<T> {
         waiting.into_iter().map(|waiting| (waiting.event, waiting.stack))
     }
 
-    /// Whether an event for which this holds waits.
-    pub(crate) fn any(&self, holds: impl Fn(&T) -> bool) -> bool {
+    /// Whether `holds` is true of an event that waits.
+    pub fn any(&self, holds: impl Fn(&T) -> bool) -> bool {
         self.waiting.values().flatten().any(|waiting| holds(&waiting.event))
     }
 
@@ -167,7 +167,7 @@ pub fn function(symbols: &dyn Symbols, address: u64) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ftrace_event::{Format, Machine, NoNames};
+    use crate::{Format, Machine, NoNames};
 
     const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
