@@ -19,7 +19,9 @@
 //! | [`tables`] | answering questions about many recordings |
 //! | [`report`] | what is computed from the runs: table and JSON |
 //! | [`chart`] | a picture of it |
+//! | [`build`] | what building costs |
 
+mod build;
 mod chart;
 mod export;
 mod filters;
@@ -44,13 +46,13 @@ use self::load::{LoadReport, WORKLOADS, Workload};
 use self::recorder::{Counts, Recorder};
 use self::report::Report;
 use self::sys::Usage;
+use super::Task;
 use super::setup::{Purpose, setup};
-use super::{Task, build};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | tables [--rounds N] [--quick] [--hosts N] [--events N] [--agent FILE] [--generator FILE] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | tables [--rounds N] [--quick] [--hosts N] [--events N] [--agent FILE] [--generator FILE] [--json FILE] | filters | build [ROW] | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
@@ -64,7 +66,8 @@ pub(super) const TASK: Task = Task {
             questions of docs/tables.md; it needs 5 GB of disk and, for Spark, 10 GB of memory.\n\
             `bench stream` compares sending a session to a relay daemon with storing it. `bench live` tells how\n\
             late babeltrace2 prints what it reads while it is recorded.\n\
-            `bench filters` measures predicates of filters in the kernel.\n\
+            `bench filters` measures predicates of filters in the kernel. `bench build` measures builds, from nothing and after an\n\
+            edit in each of seven crates, in a target directory of its own (6 GB).\n\
             `bench instructions` counts the instructions that system calls, kprobes and uprobes take more when they are recorded,\n\
             in guests with Debian's kernels: figures that do not depend on what else the machine does.\n\
             docs/performance.md has the protocol, docs/performance-results.md the results.",
@@ -163,6 +166,9 @@ fn run(args: &[String]) -> Result {
     if let Some(args) = args.strip_prefix(&["live".to_owned()]) {
         return live::run(args);
     }
+    if let Some(args) = args.strip_prefix(&["build".to_owned()]) {
+        return build::run(args);
+    }
     if args == ["filters"] {
         return filters::run();
     }
@@ -175,7 +181,7 @@ fn run(args: &[String]) -> Result {
         agent.clone()
     } else {
         setup(Purpose::Run)?;
-        build::measured()?
+        crate::tasks::build::measured()?
     };
     if !process::is_root() {
         // Built as the user, run as root; what is to be measured is named, because root may have other
@@ -392,7 +398,7 @@ impl Ready {
         setup(Purpose::Bench)?;
         let agent = match agent {
             Some(agent) => agent,
-            None => build::measured()?,
+            None => crate::tasks::build::measured()?,
         };
         if !process::is_root() {
             let mut root = process::as_root(std::env::current_exe()?)

@@ -17,7 +17,7 @@ use super::load::Workload;
 use super::recorder::{self, Recorder};
 use super::report::{OURS, Spread, aligned};
 use super::sys::{self, Usage};
-use super::{LOAD_TASK, build, load};
+use super::{LOAD_TASK, load};
 use crate::tasks::setup::{Purpose, setup};
 use crate::{Result, process};
 
@@ -120,7 +120,7 @@ pub(super) fn on_a_file(name: &str, purpose: Purpose, args: &[String], measure: 
         agent.clone()
     } else {
         setup(purpose)?;
-        build::measured()?
+        crate::tasks::build::measured()?
     };
     if !process::is_root() {
         let mut root = process::as_root(std::env::current_exe()?)

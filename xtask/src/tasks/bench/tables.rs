@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use super::read::{To, timed};
 use super::report::{Spread, aligned};
 use super::{Ready, file, number};
-use crate::tasks::build;
 use crate::tasks::setup::{Purpose, duckdb_s3_dir, setup, spark_dir};
 use crate::{Result, process, workspace};
 
@@ -81,7 +80,7 @@ pub(super) fn run(args: &[String]) -> Result {
     setup(Purpose::Bench)?;
     let agent = match &options.agent {
         Some(agent) => agent.clone(),
-        None => build::measured()?,
+        None => crate::tasks::build::measured()?,
     };
     let generator = match &options.generator {
         Some(generator) => generator.clone(),
