@@ -131,8 +131,8 @@ pub const STORMS: [&str; 5] = [
     "soak::a_profiler_takes_nothing_away",
 ];
 
-/// Runs tests of the package `integration-tests` in one guest with this kernel: names of test programs, each
-/// with names of tests in it.
+/// Runs tests of the program [`LIVE`] in one guest with this kernel: names of its modules, each with names of
+/// tests in it.
 ///
 /// # Panics
 ///
@@ -152,6 +152,9 @@ pub fn integration_tests_on_disk(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
     integration_tests_in(Vm::new(kernel).disk(SCRATCH), wanted);
 }
 
+/// The test program of the package `integration-tests`.
+const LIVE: &str = "live";
+
 /// Where the tests put their files.
 const SCRATCH: &str = "/scratch";
 
@@ -160,28 +163,26 @@ const CALLERS: [&str; 3] = ["/usr/bin/perl", "/usr/bin/setpriv", "/usr/bin/unsha
 
 #[track_caller]
 fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
-    let mut vm = vm.agent().trace_cmd().size(2, 4096);
+    let built = test_program("integration-tests", LIVE).unwrap_or_else(|error| panic!("{error}"));
+    let program = format!("/test/deps/{LIVE}");
+    let mut vm = vm.agent().trace_cmd().size(2, 4096).program(&built.test, &program);
+    for helper in &built.helpers {
+        let name = helper.file_name().unwrap_or_default().to_string_lossy();
+        vm = vm.program(helper, &format!("/test/{name}"));
+    }
     // Other tests have what they always had: what a shell finds there is recorded.
-    if wanted.iter().any(|(program, _)| *program == "tracking") {
+    if wanted.iter().any(|(subject, _)| *subject == "tracking") {
         for host in CALLERS {
             vm = vm.program(Path::new(host), host);
         }
     }
     let mut commands = Vec::new();
-    for (program, tests) in wanted {
-        let built = test_program("integration-tests", program).unwrap_or_else(|error| panic!("{error}"));
-        let test = format!("/test/deps/{program}");
-        vm = vm.program(&built.test, &test);
-        if commands.is_empty() {
-            for helper in &built.helpers {
-                let name = helper.file_name().unwrap_or_default().to_string_lossy();
-                vm = vm.program(helper, &format!("/test/{name}"));
-            }
-        }
+    for (subject, tests) in wanted {
+        let names: Vec<String> = tests.iter().map(|test| format!("{subject}::{test}")).collect();
         let line = format!(
             "ifconfig lo up && mkdir -p {SCRATCH} && TMPDIR={SCRATCH} TRACER_AGENT_BIN=/bin/tracer-agent \
-             BAD_DISK={DRIVE}:{BAD_SECTOR} {test} --test-threads=1 --nocapture --exact {}",
-            tests.join(" ")
+             BAD_DISK={DRIVE}:{BAD_SECTOR} {program} --test-threads=1 --nocapture --exact {}",
+            names.join(" ")
         );
         commands.push(Cmd::sh(&line).timeout(Duration::from_mins(15)));
     }

@@ -186,7 +186,7 @@ macro_rules! on_kernels_with_modules {
 }
 
 /// As [`on_every_kernel!`], on the newest kernel there is, which the others leave out: its tests share a boot
-/// (`tests/newest.rs`).
+/// (`tests/guests/newest.rs`).
 #[macro_export]
 macro_rules! on_the_newest_kernel {
     ($($test:ident),+ $(,)?) => {

@@ -1,7 +1,6 @@
 //! Which tests can fail because of what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::process::Command;
 
 use super::SUITES;
@@ -34,7 +33,7 @@ const OF_READERS: &[&str] = &[
     "live/rewrite",
 ];
 
-/// What the files below a path can break, as suites and as programs of them; the first path that fits counts.
+/// What the files below a path can break, as suites and as subjects of them; the first path that fits counts.
 /// Anything else can break everything.
 const RULES: &[(&str, &[&[&str]])] = &[
     ("docs/metrics.md", &[&["files", "live/examples", "live/daemon"]]),
@@ -52,14 +51,14 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("tests/monitoring/", &[&["live/daemon"]]),
     ("tests/fuzz/", &[&["fuzz"]]),
     ("tests/golden/", &[&["live/verifier", "vm/verifier"]]),
-    ("tests/tests/oracle.rs", &[&["live/oracle", "vm/oracle"]]),
-    ("tests/tests/storm.rs", &[&["live/storm", "vm/oracle"]]),
-    ("tests/tests/verifier.rs", &[&["live/verifier", "vm/verifier"]]),
-    ("tests/tests/", &[&["live/*"]]),
+    ("tests/tests/live/oracle.rs", &[&["live/oracle", "vm/oracle"]]),
+    ("tests/tests/live/storm.rs", &[&["live/storm", "vm/oracle"]]),
+    ("tests/tests/live/verifier.rs", &[&["live/verifier", "vm/verifier"]]),
+    ("tests/tests/live/", &[&["live/*"]]),
     ("tests/traces/", &[&["files"], OF_READERS, OF_EXPORTS]),
     ("tests/src/", &[&["files", "live", "vm/oracle", "vm/verifier"]]),
     ("agent/examples/", &[&["unit"]]),
-    ("vm-tests/tests/", &[&["vm/*"]]),
+    ("vm-tests/tests/guests/", &[&["vm/*"]]),
     ("vm-tests/src/", &[&["files", "vm"]]),
     (
         "agent/analysis/",
@@ -95,7 +94,7 @@ const RULES: &[(&str, &[&[&str]])] = &[
 /// The tests that are run.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Selection {
-    /// By suite; `None` for all of its programs.
+    /// By suite; `None` for all of its subjects.
     suites: BTreeMap<String, Option<BTreeSet<String>>>,
     reason: String,
 }
@@ -122,38 +121,28 @@ impl Selection {
         let mut selection = Self { suites: BTreeMap::new(), reason: String::new() };
         let paths: Vec<_> = paths.collect();
         for path in &paths {
-            let Some((_, tests)) = RULES.iter().find(|(prefix, _)| path.starts_with(prefix)) else {
+            let Some((dir, tests)) = RULES.iter().find(|(prefix, _)| path.starts_with(prefix)) else {
                 return Self { reason: format!("{path} can break everything"), ..Self::everything() };
             };
             for test in tests.iter().copied().flatten() {
-                selection.add(test, path);
+                selection.add(test, dir, path);
             }
         }
         selection.reason = format!("{} files", paths.len());
         selection
     }
 
-    /// Adds a suite, a program of one (`live/stop`), or the program that a file is (`live/*`).
-    fn add(&mut self, test: &str, path: &str) {
-        let (suite, program) = test.split_once('/').map_or((test, None), |(suite, name)| (suite, Some(name)));
-        let program = match program {
-            Some("*") => {
-                let mut parts = path.split('/').skip(2);
-                // A folder is a program, or belongs to several.
-                match (parts.next(), parts.next()) {
-                    (Some(file), None) => file.strip_suffix(".rs"),
-                    (Some(folder), Some(_)) => Some(folder).filter(|_| is_program(path, folder)),
-                    _ => None,
-                }
-            }
-            other => other,
-        };
-        let programs = self.suites.entry(suite.to_owned()).or_insert_with(|| Some(BTreeSet::new()));
-        match (program, programs.as_mut()) {
+    /// Adds a suite, a subject of one (`live/stop`), or the subject whose source a file of this directory is
+    /// (`live/*`).
+    fn add(&mut self, test: &str, dir: &str, path: &str) {
+        let (suite, subject) = test.split_once('/').map_or((test, None), |(suite, name)| (suite, Some(name)));
+        let subject = if subject == Some("*") { subject_of(dir, path) } else { subject };
+        let subjects = self.suites.entry(suite.to_owned()).or_insert_with(|| Some(BTreeSet::new()));
+        match (subject, subjects.as_mut()) {
             (Some(name), Some(names)) => {
                 names.insert(name.to_owned());
             }
-            _ => *programs = None,
+            _ => *subjects = None,
         }
     }
 
@@ -162,9 +151,9 @@ impl Selection {
         self.suites.contains_key(suite)
     }
 
-    /// Whether a program of a suite is run.
-    pub(super) fn has_program(&self, suite: &str, program: &str) -> bool {
-        self.suites.get(suite).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(program)))
+    /// Whether a subject of a suite is run.
+    pub(super) fn has_subject(&self, suite: &str, subject: &str) -> bool {
+        self.suites.get(suite).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(subject)))
     }
 
     /// Why these.
@@ -173,10 +162,21 @@ impl Selection {
     }
 }
 
-/// Whether the folder that a path of tests leads into is the source of one program.
-fn is_program(path: &str, folder: &str) -> bool {
-    let dir: PathBuf = path.split('/').take_while(|part| *part != folder).collect();
-    workspace::root().join(dir).join(folder).join("main.rs").exists()
+/// The subject whose source a path in a directory of tests is. A file is a program or a module; a folder is one,
+/// or belongs to several.
+fn subject_of<'p>(dir: &str, path: &'p str) -> Option<&'p str> {
+    let within = path.strip_prefix(dir)?;
+    let Some((folder, _)) = within.split_once('/') else {
+        return within.split_once('.').map(|(name, _)| name).filter(|name| *name != "main");
+    };
+    // A program has subjects for modules, other programs share some.
+    let source = if is_program(dir) { "mod.rs" } else { "main.rs" };
+    workspace::root().join(dir).join(folder).join(source).exists().then_some(folder)
+}
+
+/// Whether a directory of tests is the source of one program.
+fn is_program(dir: &str) -> bool {
+    workspace::root().join(dir).join("main.rs").exists()
 }
 
 #[cfg(test)]
@@ -191,15 +191,17 @@ mod tests {
     fn what_changed_says_what_is_run() {
         assert!(!of(&["docs/design.md", "README.md"]).has_suite("unit"));
         let report = of(&["agent/report/src/line.rs"]);
-        assert!(report.has_program("live", "report") && !report.has_program("live", "stop"));
-        assert!(report.has_program("unit", "report") && !report.has_suite("vm"));
-        let test = of(&["tests/tests/stop.rs", "vm-tests/tests/boot.rs"]);
-        assert!(test.has_program("live", "stop") && !test.has_program("live", "loss"));
-        assert!(test.has_program("vm", "boot") && !test.has_suite("unit"));
+        assert!(report.has_subject("live", "report") && !report.has_subject("live", "stop"));
+        assert!(report.has_subject("unit", "report") && !report.has_suite("vm"));
+        let test = of(&["tests/tests/live/stop.rs", "vm-tests/tests/guests/boot.rs"]);
+        assert!(test.has_subject("live", "stop") && !test.has_subject("live", "loss"));
+        assert!(test.has_subject("vm", "boot") && !test.has_suite("unit"));
         // A suite that is run whole stays so.
-        assert!(of(&["agent/cli/src/record.rs", "tests/tests/stop.rs"]).has_program("live", "loss"));
-        let folder = of(&["tests/tests/recover/counts.rs"]);
-        assert!(folder.has_program("live", "recover") && !folder.has_program("live", "stop"));
+        assert!(of(&["agent/cli/src/record.rs", "tests/tests/live/stop.rs"]).has_subject("live", "loss"));
+        let folder = of(&["tests/tests/live/recover/counts.rs", "tests/tests/live/lttng_cli.txt"]);
+        assert!(folder.has_subject("live", "recover") && !folder.has_subject("live", "stop"));
+        assert!(folder.has_subject("live", "lttng_cli"));
+        assert!(of(&["tests/tests/live/main.rs"]).has_subject("live", "stop"));
         let all = of(&["docs/design.md", "Cargo.lock"]);
         assert!(SUITES.iter().all(|suite| all.has_suite(suite)), "{all:?}");
     }
@@ -210,17 +212,17 @@ mod tests {
             let path = if *path == "LICENSE" { "LICENSE-MIT" } else { path };
             assert!(workspace::root().join(path).exists(), "{path}");
             for test in tests.iter().copied().flatten() {
-                let (suite, program) = test.split_once('/').unwrap_or((test, "*"));
+                let (suite, subject) = test.split_once('/').unwrap_or((test, "*"));
                 assert!(SUITES.contains(&suite), "{test}");
                 let dir = match suite {
                     // Each crate has its own.
                     "files" => continue,
-                    "vm" => "vm-tests/tests",
-                    _ => "tests/tests",
+                    "vm" => "vm-tests/tests/guests",
+                    _ => "tests/tests/live",
                 };
                 let dir = workspace::root().join(dir);
-                let (file, folder) = (dir.join(format!("{program}.rs")), dir.join(program).join("main.rs"));
-                assert!(program == "*" || file.exists() || folder.exists(), "{test}");
+                let file = dir.join(format!("{subject}.rs"));
+                assert!(subject == "*" || file.exists() || dir.join(subject).is_dir(), "{test}");
             }
         }
     }

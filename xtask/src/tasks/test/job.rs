@@ -1,9 +1,14 @@
-//! What is run: a test program, a single test of one that boots a guest, a target of the fuzzer.
+//! What is run: a test program, a subject of one that is a whole suite, a test that boots a guest, a target of the
+//! fuzzer.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use super::build::{Built, ENV_PROGRAMS, ENV_STATICS, Program, tests_of};
 use crate::{Result, process};
+
+/// Tests of a program run one after the other: libtest would have their output in no order.
+const ONE_BY_ONE: &str = "--test-threads=1";
 
 /// Tells the live tests which tracer-agent to test.
 const ENV_AGENT: &str = "TRACER_AGENT_BIN";
@@ -35,8 +40,9 @@ pub(super) enum Tells {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) suite: String,
-    pub(super) program: String,
-    /// The only test that is run of the program.
+    /// A module of a program that is a whole suite, or a program.
+    pub(super) subject: String,
+    /// The only test that is run, without its subject.
     pub(super) test: Option<String>,
     pub(super) command: Command,
     pub(super) runs: Runs,
@@ -44,22 +50,36 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// All tests of a program, or those with `filter` in their names.
-    pub(super) fn of_program(program: &Program, built: &Built, filter: Option<&str>) -> Result<Self> {
-        let mut command = command(program, built)?;
-        command.args(filter).arg("--test-threads=1");
-        let runs = if program.suite() == "live" { Runs::Recording } else { Runs::Anywhere };
-        Ok(Self::new(program, None, command, runs))
+    /// The jobs of a program: all of its tests, or those with `filter` in their names.
+    pub(super) fn of_program(program: &Program, built: &Built, filter: Option<&str>) -> Result<Vec<Self>> {
+        if !matches!(program.suite(), "live" | "vm") {
+            let mut command = command(program, built)?;
+            command.args(filter).arg(ONE_BY_ONE);
+            return Ok(vec![Self::new(program, &program.name, None, command, Runs::Anywhere)]);
+        }
+        let tests = tests_of(program)?;
+        let wanted = tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter)));
+        if program.suite() == "vm" {
+            return wanted.map(|test| Self::of_test(program, built, test)).collect();
+        }
+        let mut subjects: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for test in wanted {
+            subjects.entry(parts(test).0).or_default().push(test);
+        }
+        let job = |(subject, wanted): (&str, Vec<&str>)| {
+            let mut command = command(program, built)?;
+            command.args(selection(&tests, subject, &wanted)).arg(ONE_BY_ONE);
+            Ok(Self::new(program, subject, None, command, Runs::Recording))
+        };
+        subjects.into_iter().map(job).collect()
     }
 
-    /// A job for each test of a program.
-    pub(super) fn of_each_test(program: &Program, built: &Built, filter: Option<&str>) -> Result<Vec<Self>> {
-        let job = |test: String| {
-            let mut command = command(program, built)?;
-            command.args(["--exact", &test, "--test-threads=1"]);
-            Ok(Self::new(program, Some(test), command, Runs::Guest))
-        };
-        tests_of(program, filter)?.into_iter().map(job).collect()
+    /// A test that boots a guest.
+    fn of_test(program: &Program, built: &Built, name: &str) -> Result<Self> {
+        let (subject, test) = parts(name);
+        let mut command = command(program, built)?;
+        command.args(["--exact", name, ONE_BY_ONE]);
+        Ok(Self::new(program, subject, Some(test.to_owned()), command, Runs::Guest))
     }
 
     /// The examples in the documentation.
@@ -68,7 +88,7 @@ impl Job {
         command.args(filter);
         Self {
             suite: "doc".to_owned(),
-            program: "doc".to_owned(),
+            subject: "doc".to_owned(),
             test: None,
             command,
             runs: Runs::Anywhere,
@@ -80,7 +100,7 @@ impl Job {
     pub(super) fn fuzz(name: &str, command: Command) -> Self {
         Self {
             suite: "fuzz".to_owned(),
-            program: name.to_owned(),
+            subject: name.to_owned(),
             test: None,
             command,
             runs: Runs::Anywhere,
@@ -88,10 +108,10 @@ impl Job {
         }
     }
 
-    fn new(program: &Program, test: Option<String>, command: Command, runs: Runs) -> Self {
+    fn new(program: &Program, subject: &str, test: Option<String>, command: Command, runs: Runs) -> Self {
         Self {
             suite: program.suite().to_owned(),
-            program: program.name.clone(),
+            subject: subject.to_owned(),
             test,
             command,
             runs,
@@ -101,13 +121,29 @@ impl Job {
 
     /// What it is called in reports: `live oracle`, `vm boot k6_12_cloud::boots`.
     pub(super) fn name(&self) -> String {
-        let mut name = format!("{} {}", self.suite, self.program);
+        let mut name = format!("{} {}", self.suite, self.subject);
         if let Some(test) = &self.test {
             name.push(' ');
             name.push_str(test);
         }
         name
     }
+}
+
+/// The subject of a test and the rest of its name. A test in no module is a subject.
+fn parts(name: &str) -> (&str, &str) {
+    name.split_once("::").unwrap_or((name, name))
+}
+
+/// Arguments for a program that has `tests`: it runs those of `subject` that are `wanted`. The name of the module
+/// suffices where no other test has it in its name.
+fn selection(tests: &[String], subject: &str, wanted: &[&str]) -> Vec<String> {
+    let module = format!("{subject}::");
+    if tests.iter().filter(|test| test.contains(&module)).eq(wanted) {
+        return vec![module];
+    }
+    let names = wanted.iter().map(|test| (*test).to_owned());
+    ["--exact".to_owned()].into_iter().chain(names).collect()
 }
 
 /// The program as cargo would run it, as root where it needs to be.
@@ -129,4 +165,23 @@ fn command(program: &Program, built: &Built) -> Result<Command> {
         command.env(ENV_PROGRAMS, list);
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_run_without_those_that_have_its_name_in_theirs() {
+        let tests = ["analyze::each::a", "analyze::b", "daemon::analyze::c", "live::d", "pipe::e", "whole"]
+            .map(str::to_owned);
+        let select = |wanted: &[&str]| selection(&tests, parts(wanted[0]).0, wanted);
+        assert_eq!(select(&["pipe::e"]), ["pipe::"]);
+        assert_eq!(
+            select(&["analyze::each::a", "analyze::b"]),
+            ["--exact", "analyze::each::a", "analyze::b"]
+        );
+        assert_eq!(select(&["analyze::b"]), ["--exact", "analyze::b"]);
+        assert_eq!(select(&["whole"]), ["--exact", "whole"]);
+    }
 }

@@ -35,7 +35,7 @@ pub(super) const TASK: Task = Task {
             unit: of the crates; doc: the examples; files: of what reads and writes files; live: against this machine's kernel, as\n\
             root, one at a time; fuzz: each target for a number of inputs; vm: in QEMU on Debian's kernels. FILTER is a part of\n\
             a test's name. --changed: only what can fail because of what changed since REVISION (default: HEAD, and what is\n\
-            not committed). --timings: how long each suite, program and test took.",
+            not committed). --timings: how long each suite, subject and test took.",
     run,
 };
 
@@ -110,7 +110,7 @@ fn run(args: &[String]) -> Result {
     for suite in &suites {
         jobs.append(&mut jobs_of(suite, &built, wanted.filter.as_deref())?);
     }
-    jobs.retain(|job| selection.has_program(&job.suite, &job.program));
+    jobs.retain(|job| selection.has_subject(&job.suite, &job.subject));
     if jobs.iter().any(|job| job.runs == Runs::Recording) {
         mount_tracefs()?;
     }
@@ -128,16 +128,12 @@ fn jobs_of(suite: &str, built: &build::Built, filter: Option<&str>) -> Result<Ve
     Ok(match suite {
         "doc" => vec![Job::doc(filter)],
         "fuzz" => fuzz::smoke(filter)?.into_iter().map(|(name, command)| Job::fuzz(name, command)).collect(),
-        "vm" => {
+        _ => {
             let mut jobs = Vec::new();
-            for program in built.programs.iter().filter(|program| program.suite() == "vm") {
-                jobs.append(&mut Job::of_each_test(program, built, filter)?);
+            for program in built.programs.iter().filter(|program| program.suite() == suite) {
+                jobs.append(&mut Job::of_program(program, built, filter)?);
             }
             jobs
-        }
-        _ => {
-            let programs = built.programs.iter().filter(|program| program.suite() == suite);
-            programs.map(|program| Job::of_program(program, built, filter)).collect::<Result<_>>()?
         }
     })
 }

@@ -270,7 +270,7 @@ mod tests {
             job("g3", Runs::Guest),
         ];
         let mut queue = Queue { jobs, ..Queue::default() };
-        let take = |queue: &mut Queue| queue.take().map(|job| job.program);
+        let take = |queue: &mut Queue| queue.take().map(|job| job.subject);
         assert_eq!(take(&mut queue).as_deref(), Some("a1"));
         assert_eq!(take(&mut queue).as_deref(), Some("a2"));
         assert_eq!(take(&mut queue).as_deref(), Some("g1"), "others run still");

@@ -26,8 +26,8 @@ pub(super) struct Timings {
 #[derive(Debug)]
 struct Row {
     suite: String,
-    program: String,
-    /// `None` for the whole program.
+    subject: String,
+    /// `None` for the whole subject.
     test: Option<String>,
     took: Duration,
 }
@@ -43,11 +43,11 @@ impl Timings {
 
     /// Takes a job that has ended.
     pub(super) fn add(&mut self, job: &Job, took: Duration, tests: Vec<(String, Duration)>) {
-        let (suite, program) = (job.suite.clone(), job.program.clone());
-        self.rows.push(Row { suite: suite.clone(), program: program.clone(), test: job.test.clone(), took });
+        let (suite, subject) = (job.suite.clone(), job.subject.clone());
+        self.rows.push(Row { suite: suite.clone(), subject: subject.clone(), test: job.test.clone(), took });
         if job.test.is_none() {
             let row =
-                |(test, took)| Row { suite: suite.clone(), program: program.clone(), test: Some(test), took };
+                |(test, took)| Row { suite: suite.clone(), subject: subject.clone(), test: Some(test), took };
             self.rows.extend(tests.into_iter().map(row));
         }
     }
@@ -55,8 +55,8 @@ impl Timings {
     /// Keeps the jobs' times for the order of the next run.
     pub(super) fn save(&self) {
         let mut known = load();
-        for Row { suite, program, test, took } in &self.rows {
-            known.insert(key(suite, program, test.as_deref()), took.as_millis());
+        for Row { suite, subject, test, took } in &self.rows {
+            known.insert(key(suite, subject, test.as_deref()), took.as_millis());
         }
         let lines: Vec<_> = known.iter().map(|(key, millis)| format!("{millis}\t{key}\n")).collect();
         // The order is all that suffers.
@@ -68,8 +68,8 @@ fn path() -> PathBuf {
     workspace::target_dir().join("test-timings")
 }
 
-fn key(suite: &str, program: &str, test: Option<&str>) -> String {
-    format!("{suite}\t{program}\t{}", test.unwrap_or_default())
+fn key(suite: &str, subject: &str, test: Option<&str>) -> String {
+    format!("{suite}\t{subject}\t{}", test.unwrap_or_default())
 }
 
 /// The times of earlier runs, in milliseconds.
@@ -87,11 +87,11 @@ fn load() -> BTreeMap<String, u128> {
 pub(super) fn longest_first(jobs: &mut [Job]) {
     let known = load();
     let guess = |job: &Job| {
-        let index = LONG.iter().position(|long| job.suite == "vm" && *long == job.program);
+        let index = LONG.iter().position(|long| job.suite == "vm" && *long == job.subject);
         index.map_or(0, |index| (LONG.len() - index) as u128 * 10_000)
     };
     jobs.sort_by_cached_key(|job| {
-        let took = known.get(&key(&job.suite, &job.program, job.test.as_deref()));
+        let took = known.get(&key(&job.suite, &job.subject, job.test.as_deref()));
         std::cmp::Reverse(took.copied().unwrap_or_else(|| guess(job)))
     });
 }
@@ -106,23 +106,23 @@ impl fmt::Display for Timings {
             suites.entry(&row.suite).or_default().push(row);
         }
         for (suite, rows) in suites {
-            // A program that is one job for each of its tests has no row of its own.
-            let mut programs: BTreeMap<&str, Duration> = BTreeMap::new();
-            for Row { program, test, took, .. } in rows.iter().copied() {
-                let whole = rows.iter().any(|row| row.program == *program && row.test.is_none());
+            // A subject that is one job for each of its tests has no row of its own.
+            let mut subjects: BTreeMap<&str, Duration> = BTreeMap::new();
+            for Row { subject, test, took, .. } in rows.iter().copied() {
+                let whole = rows.iter().any(|row| row.subject == *subject && row.test.is_none());
                 if test.is_none() || !whole {
-                    *programs.entry(program).or_default() += *took;
+                    *subjects.entry(subject).or_default() += *took;
                 }
             }
-            let sum: Duration = programs.values().sum();
+            let sum: Duration = subjects.values().sum();
             writeln!(out, "{:8.1} s  {suite}", sum.as_secs_f64())?;
-            let mut programs: Vec<_> = programs.into_iter().collect();
-            programs.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
-            for (program, took) in programs {
-                writeln!(out, "{:8.1} s    {program}", took.as_secs_f64())?;
+            let mut subjects: Vec<_> = subjects.into_iter().collect();
+            subjects.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+            for (subject, took) in subjects {
+                writeln!(out, "{:8.1} s    {subject}", took.as_secs_f64())?;
                 let mut tests: Vec<_> = rows
                     .iter()
-                    .filter(|row| row.program == program && row.took >= WORTH_A_LINE)
+                    .filter(|row| row.subject == subject && row.took >= WORTH_A_LINE)
                     .filter_map(|row| Some((row.test.as_deref()?, row.took)))
                     .collect();
                 tests.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
@@ -140,10 +140,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_suites_programs_and_long_tests() {
-        let row = |suite: &str, program: &str, test: Option<&str>, seconds| Row {
+    fn the_table_has_suites_subjects_and_long_tests() {
+        let row = |suite: &str, subject: &str, test: Option<&str>, seconds| Row {
             suite: suite.to_owned(),
-            program: program.to_owned(),
+            subject: subject.to_owned(),
             test: test.map(str::to_owned),
             took: Duration::from_secs(seconds),
         };
