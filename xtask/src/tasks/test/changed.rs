@@ -1,9 +1,11 @@
 //! Which tests can fail because of what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::SUITES;
+use super::job::BESIDE;
 use crate::{Result, process, workspace};
 
 /// Tests of exports.
@@ -166,17 +168,17 @@ impl Selection {
 /// or belongs to several.
 fn subject_of<'p>(dir: &str, path: &'p str) -> Option<&'p str> {
     let within = path.strip_prefix(dir)?;
-    let Some((folder, _)) = within.split_once('/') else {
-        return within.split_once('.').map(|(name, _)| name).filter(|name| *name != "main");
+    let (dir, within) = match within.strip_prefix(BESIDE).and_then(|rest| rest.strip_prefix('/')) {
+        Some(rest) => (Path::new(dir).join(BESIDE), rest),
+        None => (PathBuf::from(dir), within),
     };
-    // A program has subjects for modules, other programs share some.
-    let source = if is_program(dir) { "mod.rs" } else { "main.rs" };
-    workspace::root().join(dir).join(folder).join(source).exists().then_some(folder)
-}
-
-/// Whether a directory of tests is the source of one program.
-fn is_program(dir: &str) -> bool {
-    workspace::root().join(dir).join("main.rs").exists()
+    let Some((folder, _)) = within.split_once('/') else {
+        return within.split_once('.').map(|(name, _)| name).filter(|name| !matches!(*name, "main" | "mod"));
+    };
+    // The subjects of a program are modules; others are programs themselves, and share modules.
+    let exists = |path: &str| workspace::root().join(&dir).join(path).exists();
+    let is_program = exists("main.rs") || exists("mod.rs");
+    exists(&format!("{folder}/{}", if is_program { "mod.rs" } else { "main.rs" })).then_some(folder)
 }
 
 #[cfg(test)]
@@ -201,7 +203,11 @@ mod tests {
         let folder = of(&["tests/tests/live/recover/counts.rs", "tests/tests/live/lttng_cli.txt"]);
         assert!(folder.has_subject("live", "recover") && !folder.has_subject("live", "stop"));
         assert!(folder.has_subject("live", "lttng_cli"));
-        assert!(of(&["tests/tests/live/main.rs"]).has_subject("live", "stop"));
+        for whole in ["tests/tests/live/main.rs", "tests/tests/live/beside/mod.rs"] {
+            assert!(of(&[whole]).has_subject("live", "stop"), "{whole}");
+        }
+        let beside = of(&["tests/tests/live/beside/export_html.rs"]);
+        assert!(beside.has_subject("live", "export_html") && !beside.has_subject("live", "stop"));
         let all = of(&["docs/design.md", "Cargo.lock"]);
         assert!(SUITES.iter().all(|suite| all.has_suite(suite)), "{all:?}");
     }
@@ -221,8 +227,9 @@ mod tests {
                     _ => "tests/tests/live",
                 };
                 let dir = workspace::root().join(dir);
-                let file = dir.join(format!("{subject}.rs"));
-                assert!(subject == "*" || file.exists() || dir.join(subject).is_dir(), "{test}");
+                let is_in =
+                    |dir: &Path| dir.join(format!("{subject}.rs")).exists() || dir.join(subject).is_dir();
+                assert!(subject == "*" || is_in(&dir) || is_in(&dir.join(BESIDE)), "{test}");
             }
         }
     }

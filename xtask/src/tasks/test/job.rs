@@ -16,7 +16,7 @@ const ENV_AGENT: &str = "TRACER_AGENT_BIN";
 /// Beside what a job may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runs {
-    /// Beside anything but a recording.
+    /// Beside anything but a recording: it counts no events of this machine.
     Anywhere,
     /// Beside anything: it records in a machine of its own, and is one busy process of this one.
     Guest,
@@ -58,28 +58,29 @@ impl Job {
             return Ok(vec![Self::new(program, &program.name, None, command, Runs::Anywhere)]);
         }
         let tests = tests_of(program)?;
-        let wanted = tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter)));
-        if program.suite() == "vm" {
-            return wanted.map(|test| Self::of_test(program, built, test)).collect();
+        let mut jobs = Vec::new();
+        let mut alone: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for name in tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter))) {
+            let Place { subject, runs, .. } = place(program, name);
+            match runs {
+                Runs::Recording => alone.entry(subject).or_default().push(name),
+                Runs::Anywhere | Runs::Guest => jobs.push(Self::of_test(program, built, name)?),
+            }
         }
-        let mut subjects: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for test in wanted {
-            subjects.entry(parts(test).0).or_default().push(test);
-        }
-        let job = |(subject, wanted): (&str, Vec<&str>)| {
+        for (subject, wanted) in alone {
             let mut command = command(program, built)?;
             command.args(selection(&tests, subject, &wanted)).arg(ONE_BY_ONE);
-            Ok(Self::new(program, subject, None, command, Runs::Recording))
-        };
-        subjects.into_iter().map(job).collect()
+            jobs.push(Self::new(program, subject, None, command, Runs::Recording));
+        }
+        Ok(jobs)
     }
 
-    /// A test that boots a guest.
+    /// A test of a program that is a suite.
     fn of_test(program: &Program, built: &Built, name: &str) -> Result<Self> {
-        let (subject, test) = parts(name);
+        let Place { subject, test, runs } = place(program, name);
         let mut command = command(program, built)?;
         command.args(["--exact", name, ONE_BY_ONE]);
-        Ok(Self::new(program, subject, Some(test.to_owned()), command, Runs::Guest))
+        Ok(Self::new(program, subject, Some(test.to_owned()), command, runs))
     }
 
     /// The examples in the documentation.
@@ -130,9 +131,28 @@ impl Job {
     }
 }
 
-/// The subject of a test and the rest of its name. A test in no module is a subject.
-fn parts(name: &str) -> (&str, &str) {
-    name.split_once("::").unwrap_or((name, name))
+/// The module of the live tests that may run beside others.
+pub(super) const BESIDE: &str = "beside";
+
+/// Where a test of a program that is a suite belongs.
+struct Place<'n> {
+    /// The module that it is in. A test in no module is a subject.
+    subject: &'n str,
+    /// The rest of its name.
+    test: &'n str,
+    runs: Runs,
+}
+
+fn place<'n>(program: &Program, name: &'n str) -> Place<'n> {
+    let (first, rest) = name.split_once("::").unwrap_or((name, name));
+    if program.suite() == "vm" {
+        return Place { subject: first, test: rest, runs: Runs::Guest };
+    }
+    if first != BESIDE {
+        return Place { subject: first, test: rest, runs: Runs::Recording };
+    }
+    let (subject, test) = rest.split_once("::").unwrap_or((rest, rest));
+    Place { subject, test, runs: Runs::Anywhere }
 }
 
 /// Arguments for a program that has `tests`: it runs those of `subject` that are `wanted`. The name of the module
@@ -169,13 +189,19 @@ fn command(program: &Program, built: &Built) -> Result<Command> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::super::build::Kind;
     use super::*;
+    use crate::workspace;
 
     #[test]
     fn a_subject_is_run_without_those_that_have_its_name_in_theirs() {
         let tests = ["analyze::each::a", "analyze::b", "daemon::analyze::c", "live::d", "pipe::e", "whole"]
             .map(str::to_owned);
-        let select = |wanted: &[&str]| selection(&tests, parts(wanted[0]).0, wanted);
+        let select =
+            |wanted: &[&str]| selection(&tests, wanted[0].split("::").next().unwrap_or_default(), wanted);
         assert_eq!(select(&["pipe::e"]), ["pipe::"]);
         assert_eq!(
             select(&["analyze::each::a", "analyze::b"]),
@@ -183,5 +209,67 @@ mod tests {
         );
         assert_eq!(select(&["analyze::b"]), ["--exact", "analyze::b"]);
         assert_eq!(select(&["whole"]), ["--exact", "whole"]);
+    }
+
+    /// Words of what records or watches this machine, holds it, or has a clock of its own.
+    const FORBIDDEN: [&str; 18] = [
+        "\"record\"",
+        "\"start\"",
+        "\"watch\"",
+        "\"stream\"",
+        "\"top\"",
+        "\"listen\"",
+        "\"daemon\"",
+        "\"doctor\"",
+        "agent::record",
+        "perf::",
+        "Marked",
+        "Caller",
+        "Daemon",
+        "Session",
+        "Tmpfs",
+        "workload",
+        "cgroup",
+        "sleep(",
+    ];
+
+    fn check(dir: &Path) -> usize {
+        let mut files = 0;
+        for entry in fs::read_dir(dir).expect("a folder of tests").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                files += check(&path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("a test");
+            let found: Vec<_> = FORBIDDEN.iter().filter(|word| text.contains(**word)).collect();
+            assert!(found.is_empty(), "{} has {found:?}: its tests have to run alone", path.display());
+            files += 1;
+        }
+        files
+    }
+
+    #[test]
+    fn tests_that_run_beside_others_only_read_files() {
+        assert!(check(&workspace::root().join("tests/tests/live").join(BESIDE)) > 1);
+    }
+
+    #[test]
+    fn a_test_says_whether_it_runs_beside_others() {
+        let program = |package: &str| Program {
+            package: package.to_owned(),
+            dir: PathBuf::new(),
+            kind: Kind::Integration,
+            name: "live".to_owned(),
+            path: PathBuf::new(),
+        };
+        let of = |package: &str, name: &'static str| {
+            let Place { subject, test, runs } = place(&program(package), name);
+            (subject, test, runs)
+        };
+        assert_eq!(of("integration-tests", "stop::soak::a"), ("stop", "soak::a", Runs::Recording));
+        assert_eq!(of("integration-tests", "beside::report::a"), ("report", "a", Runs::Anywhere));
+        assert_eq!(of("integration-tests", "report::beside::a"), ("report", "beside::a", Runs::Recording));
+        assert_eq!(of("vm-tests", "boot::k6_1_cloud::a"), ("boot", "k6_1_cloud::a", Runs::Guest));
     }
 }

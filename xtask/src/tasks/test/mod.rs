@@ -33,9 +33,9 @@ pub(super) const TASK: Task = Task {
     args: "[--suite unit|doc|files|live|fuzz|vm] [--changed[=REVISION]] [--timings] [FILTER]",
     about: "Runs every test; the last line is `N passed, N failed`\n\
             unit: of the crates; doc: the examples; files: of what reads and writes files; live: against this machine's kernel, as\n\
-            root, one at a time; fuzz: each target for a number of inputs; vm: in QEMU on Debian's kernels. FILTER is a part of\n\
-            a test's name. --changed: only what can fail because of what changed since REVISION (default: HEAD, and what is\n\
-            not committed). --timings: how long each suite, subject and test took.",
+            root, one at a time but for those of the module `beside`; fuzz: each target for a number of inputs; vm: in QEMU on\n\
+            Debian's kernels. FILTER is a part of a test's name. --changed: only what can fail because of what changed since\n\
+            REVISION (default: HEAD, and what is not committed). --timings: how long each suite, subject and test took.",
     run,
 };
 

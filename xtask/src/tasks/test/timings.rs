@@ -27,8 +27,10 @@ pub(super) struct Timings {
 struct Row {
     suite: String,
     subject: String,
-    /// `None` for the whole subject.
+    /// `None` for the whole subject, or for those of its tests that are one job.
     test: Option<String>,
+    /// Whether it was a job, not a part of one.
+    is_job: bool,
     took: Duration,
 }
 
@@ -44,10 +46,21 @@ impl Timings {
     /// Takes a job that has ended.
     pub(super) fn add(&mut self, job: &Job, took: Duration, tests: Vec<(String, Duration)>) {
         let (suite, subject) = (job.suite.clone(), job.subject.clone());
-        self.rows.push(Row { suite: suite.clone(), subject: subject.clone(), test: job.test.clone(), took });
+        self.rows.push(Row {
+            suite: suite.clone(),
+            subject: subject.clone(),
+            test: job.test.clone(),
+            is_job: true,
+            took,
+        });
         if job.test.is_none() {
-            let row =
-                |(test, took)| Row { suite: suite.clone(), subject: subject.clone(), test: Some(test), took };
+            let row = |(test, took)| Row {
+                suite: suite.clone(),
+                subject: subject.clone(),
+                test: Some(test),
+                is_job: false,
+                took,
+            };
             self.rows.extend(tests.into_iter().map(row));
         }
     }
@@ -55,7 +68,7 @@ impl Timings {
     /// Keeps the jobs' times for the order of the next run.
     pub(super) fn save(&self) {
         let mut known = load();
-        for Row { suite, subject, test, took } in &self.rows {
+        for Row { suite, subject, test, took, .. } in &self.rows {
             known.insert(key(suite, subject, test.as_deref()), took.as_millis());
         }
         let lines: Vec<_> = known.iter().map(|(key, millis)| format!("{millis}\t{key}\n")).collect();
@@ -106,13 +119,9 @@ impl fmt::Display for Timings {
             suites.entry(&row.suite).or_default().push(row);
         }
         for (suite, rows) in suites {
-            // A subject that is one job for each of its tests has no row of its own.
             let mut subjects: BTreeMap<&str, Duration> = BTreeMap::new();
-            for Row { subject, test, took, .. } in rows.iter().copied() {
-                let whole = rows.iter().any(|row| row.subject == *subject && row.test.is_none());
-                if test.is_none() || !whole {
-                    *subjects.entry(subject).or_default() += *took;
-                }
+            for Row { subject, took, .. } in rows.iter().filter(|row| row.is_job) {
+                *subjects.entry(subject).or_default() += *took;
             }
             let sum: Duration = subjects.values().sum();
             writeln!(out, "{:8.1} s  {suite}", sum.as_secs_f64())?;
@@ -145,6 +154,7 @@ mod tests {
             suite: suite.to_owned(),
             subject: subject.to_owned(),
             test: test.map(str::to_owned),
+            is_job: suite == "vm" || test.is_none(),
             took: Duration::from_secs(seconds),
         };
         let timings = Timings {
