@@ -1,4 +1,4 @@
-//! Everything that the tests run, built once.
+//! Everything that the tests run, each built once.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +11,10 @@ use crate::{Result, process};
 /// The programs that guests and this machine's tests run, and the packages that have them.
 const STATIC_PROGRAMS: [(&str, &str); 3] =
     [("tracer-agent", "tracer-agent"), ("vm-tests", "vm-init"), ("vm-tests", "vm-load")];
+
+/// All commands that tracer-agent can have. Every build of a test run has the same features, so that nothing is
+/// built for each of two sets of them.
+pub(super) const WITH_ALL_FEATURES: &str = "--features=tracer-agent/full";
 
 /// Their profile.
 const STATIC_PROFILE: &str = "tested";
@@ -54,32 +58,49 @@ impl Program {
 pub(super) struct Built {
     pub(super) programs: Vec<Program>,
     /// The list of programs for tests that run others: [`ENV_PROGRAMS`].
-    pub(super) list: Option<PathBuf>,
+    list: Option<PathBuf>,
     /// Where the static programs are, if a suite needs them.
-    pub(super) statics: Option<PathBuf>,
+    statics: Option<PathBuf>,
 }
 
-/// Builds what these suites need.
-pub(super) fn build(suites: &[&str]) -> Result<Built> {
-    let mut built = Built::default();
-    if suites.iter().any(|suite| !matches!(*suite, "fuzz" | "doc")) {
-        built.programs = test_programs(suites)?;
-        built.list = Some(write_list(&built.programs)?);
+impl Built {
+    /// Builds the unit tests, of all packages where other suites have units, too: the same packages have the
+    /// same features, and are built once.
+    pub(super) fn units(suites: &[&str]) -> Result<Self> {
+        let mut cargo = cargo_test();
+        if suites.iter().all(|suite| matches!(*suite, "unit" | "doc" | "fuzz")) {
+            cargo.args(["--exclude", "integration-tests", "--exclude", "vm-tests"]);
+        }
+        let programs = test_programs(cargo.args(["--lib", "--bins"]))?;
+        Ok(Self { programs, ..Self::default() })
     }
-    if suites.iter().any(|suite| matches!(*suite, "files" | "live" | "vm")) {
-        built.statics = Some(static_programs()?);
+
+    /// Builds all test programs.
+    pub(super) fn all() -> Result<Self> {
+        let programs = test_programs(cargo_test().args(["--lib", "--bins", "--tests"]))?;
+        Ok(Self { list: Some(write_list(&programs)?), programs, statics: None })
     }
-    if suites.contains(&"live") {
-        process::run(&mut with_messages())?;
+
+    /// Builds what tests of files, live ones and guests run.
+    pub(super) fn add_statics(&mut self) -> Result {
+        self.statics = Some(static_programs()?);
+        Ok(())
     }
-    Ok(built)
+
+    /// What tests find in their environment.
+    pub(super) fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        let list = self.list.iter().map(|list| (ENV_PROGRAMS, list.clone()));
+        let statics = self.statics.iter();
+        let statics =
+            statics.flat_map(|dir| [(ENV_STATICS, dir.clone()), (ENV_AGENT, dir.join("tracer-agent"))]);
+        list.chain(statics).collect()
+    }
 }
 
 /// Builds the command with programs that say what they do, for the test of that: only itself again.
-fn with_messages() -> Command {
+pub(super) fn with_messages() -> Result {
     let mut cargo = process::cargo(["build", "--locked", "--workspace", "--example", "debug_programs"]);
-    cargo.args(["--features", "tracer-agent/full,tracer-agent/debug-programs"]);
-    cargo
+    process::run(cargo.args(["--features", "tracer-agent/full,tracer-agent/debug-programs"]))
 }
 
 /// The recorder as users get it, but less optimised, and what runs in guests: one build for all.
@@ -89,27 +110,27 @@ pub(in crate::tasks) fn static_programs() -> Result<PathBuf> {
     for (package, binary) in STATIC_PROGRAMS {
         cargo.args(["--package", package, "--bin", binary]);
     }
-    cargo.args(["--features", "tracer-agent/full"]);
-    process::run(&mut cargo)?;
+    process::run(cargo.arg(WITH_ALL_FEATURES))?;
     Ok(workspace::target_dir().join(STATIC_TARGET).join(STATIC_PROFILE))
 }
 
-/// Every test program of the packages that these suites are about.
-fn test_programs(suites: &[&str]) -> Result<Vec<Program>> {
-    let mut cargo =
-        process::cargo(["test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
-    if suites.iter().all(|suite| matches!(*suite, "unit" | "doc" | "fuzz")) {
-        let others =
-            ["--workspace", "--exclude", "integration-tests", "--exclude", "vm-tests", "--lib", "--bins"];
-        cargo.args(others);
-    } else {
-        cargo.args(["--workspace", "--lib", "--bins", "--tests"]);
-    }
-    cargo.args(["--features", "tracer-agent/full"]);
-    eprintln!("$ {}", process::line(&cargo));
+fn cargo_test() -> Command {
+    process::cargo([
+        "test",
+        "--no-run",
+        "--locked",
+        "--message-format=json-render-diagnostics",
+        "--workspace",
+        WITH_ALL_FEATURES,
+    ])
+}
+
+/// The test programs that a command builds.
+fn test_programs(cargo: &mut Command) -> Result<Vec<Program>> {
+    eprintln!("$ {}", process::line(cargo));
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        return Err(format!("{}: {}", process::line(&cargo), output.status).into());
+        return Err(format!("{}: {}", process::line(cargo), output.status).into());
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let mut programs: Vec<Program> = text.lines().filter_map(program).collect();
@@ -148,7 +169,10 @@ fn package_name(id: &str, dir: &Path) -> Option<String> {
 }
 
 /// Names the file that [`write_list`] writes.
-pub(super) const ENV_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
+const ENV_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
+
+/// Names the tracer-agent to test.
+const ENV_AGENT: &str = "TRACER_AGENT_BIN";
 
 /// Names the directory of the static programs.
 pub(in crate::tasks) const ENV_STATICS: &str = "TRACER_AGENT_GUEST_PROGRAMS";

@@ -4,14 +4,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use super::build::{Built, ENV_PROGRAMS, ENV_STATICS, Program, tests_of};
+use super::build::{Built, Program, WITH_ALL_FEATURES, tests_of};
 use crate::{Result, process};
 
 /// Tests of a program run one after the other: libtest would have their output in no order.
 const ONE_BY_ONE: &str = "--test-threads=1";
-
-/// Tells the live tests which tracer-agent to test.
-const ENV_AGENT: &str = "TRACER_AGENT_BIN";
 
 /// Beside what a job may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +82,8 @@ impl Job {
 
     /// The examples in the documentation.
     pub(super) fn doc(filter: Option<&str>) -> Self {
-        let mut command = process::cargo(["test", "--locked", "--workspace", "--doc", "--no-fail-fast"]);
+        let mut command =
+            process::cargo(["test", "--locked", "--workspace", WITH_ALL_FEATURES, "--doc", "--no-fail-fast"]);
         command.args(filter);
         Self {
             suite: "doc".to_owned(),
@@ -178,12 +176,7 @@ fn command(program: &Program, built: &Built) -> Result<Command> {
         Command::new(&program.path)
     };
     command.current_dir(&program.dir).env("CARGO_MANIFEST_DIR", &program.dir);
-    if let Some(statics) = &built.statics {
-        command.env(ENV_STATICS, statics).env(ENV_AGENT, statics.join("tracer-agent"));
-    }
-    if let Some(list) = &built.list {
-        command.env(ENV_PROGRAMS, list);
-    }
+    command.envs(built.environment());
     Ok(command)
 }
 

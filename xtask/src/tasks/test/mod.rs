@@ -1,9 +1,10 @@
 //! `cargo xtask test`
 //!
-//! Everything is built once, before anything runs: the test programs in the dev profile, the recorder as
-//! users get it (static, optimised) for this machine's tests and for the guests' alike, and the fuzzer. Then
-//! the programs run as jobs, as many side by side as there are processors; beside those that record this
-//! machine's events, only guests.
+//! Everything is built once: the unit tests, the other test programs in the dev profile, the recorder as users
+//! get it (static, optimised) for this machine's tests and for the guests' alike, and the fuzzer. The programs
+//! run as jobs, as many side by side as there are processors; beside those that record this machine's events,
+//! only guests. Jobs begin as soon as they are built: they leave a processor for what is built still, and
+//! those that record wait for the end of that.
 //!
 //! What counts is the sum of all summaries, and that nothing was left out in silence: a program that did not
 //! build or died without a summary is a failure, and so is a run of no tests at all.
@@ -20,9 +21,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
+use self::build::Built;
 pub(super) use self::build::{ENV_STATICS, static_programs};
-use self::job::{Job, Runs};
-use self::timings::Timings;
+use self::job::Job;
+use self::timings::{Steps, Timings};
 use self::totals::Totals;
 use super::setup::{Purpose, setup};
 use super::{Task, fuzz};
@@ -105,26 +107,57 @@ fn run(args: &[String]) -> Result {
 
     let mut totals = Totals::default();
     let mut timings = Timings::default();
-    let built = timings.step("build", || build::build(&suites))?;
-    let mut jobs = Vec::new();
-    for suite in &suites {
-        jobs.append(&mut jobs_of(suite, &built, wanted.filter.as_deref())?);
-    }
-    jobs.retain(|job| selection.has_subject(&job.suite, &job.subject));
-    if jobs.iter().any(|job| job.runs == Runs::Recording) {
-        mount_tracefs()?;
-    }
-    timings::longest_first(&mut jobs);
-    schedule::run(jobs, &mut totals, &mut timings)?;
+    let mut steps = Steps::default();
+    let jobs = |suite: &str, built: &Built| -> Result<Vec<Job>> {
+        let mut jobs = jobs_of(suite, built, wanted.filter.as_deref())?;
+        jobs.retain(|job| selection.has_subject(&job.suite, &job.subject));
+        Ok(jobs)
+    };
+    schedule::run(|add| build(&suites, &mut steps, jobs, add), &mut totals, &mut timings)?;
     timings.save();
     if wanted.timings {
-        eprint!("{timings}");
+        eprint!("{steps}{timings}");
     }
     conclude(&totals)
 }
 
-/// The jobs of a suite.
-fn jobs_of(suite: &str, built: &build::Built, filter: Option<&str>) -> Result<Vec<Job>> {
+/// Builds what the suites need, and hands their jobs over as soon as they can run.
+fn build(
+    suites: &[&str],
+    steps: &mut Steps,
+    jobs: impl Fn(&str, &Built) -> Result<Vec<Job>>,
+    add: &dyn Fn(Vec<Job>),
+) -> Result {
+    let wants = |of: &[&str]| suites.iter().any(|suite| of.contains(suite));
+    let add = |of: &[&str], built: &Built| {
+        suites.iter().filter(|suite| of.contains(suite)).try_for_each(|suite| {
+            add(jobs(suite, built)?);
+            Ok(())
+        })
+    };
+    if wants(&["unit"]) {
+        let units = steps.run("build unit tests", || Built::units(suites))?;
+        add(&["unit"], &units)?;
+    }
+    let mut built = Built::default();
+    if wants(&["files", "live", "vm"]) {
+        built = steps.run("build test programs", Built::all)?;
+    }
+    add(&["doc"], &built)?;
+    if wants(&["files", "live", "vm"]) {
+        steps.run("build the recorder", || built.add_statics())?;
+    }
+    add(&["files", "vm"], &built)?;
+    if wants(&["live"]) {
+        steps.run("build an example", build::with_messages)?;
+        mount_tracefs()?;
+    }
+    add(&["live"], &built)?;
+    steps.run("build the fuzzer", || add(&["fuzz"], &built))
+}
+
+/// The jobs of a suite. The fuzzer is built here, if it has targets that are wanted.
+fn jobs_of(suite: &str, built: &Built, filter: Option<&str>) -> Result<Vec<Job>> {
     Ok(match suite {
         "doc" => vec![Job::doc(filter)],
         "fuzz" => fuzz::smoke(filter)?.into_iter().map(|(name, command)| Job::fuzz(name, command)).collect(),

@@ -1,4 +1,4 @@
-//! Runs jobs, as many at a time as there are processors.
+//! Runs jobs, as many at a time as there are processors, the first while others are built.
 
 use std::io::{BufRead as _, BufReader, PipeReader, Write as _};
 use std::process::{Child, ExitStatus, Stdio};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, Runs, Tells};
 use super::scratch::Scratch;
-use super::timings::Timings;
+use super::timings::{Timings, longest_first};
 use super::totals::{Totals, without_colours};
 use crate::{Result, process};
 
@@ -29,11 +29,13 @@ struct Done {
 }
 
 /// What the workers share.
-#[derive(Default)]
 struct Queue {
     jobs: Vec<Job>,
-    /// How many jobs run of each kind.
     running: Running,
+    /// How many jobs may run at a time.
+    workers: usize,
+    /// More jobs come when more is built. That is work for the processors, and disturbs recordings.
+    is_building: bool,
 }
 
 /// How many jobs run.
@@ -41,44 +43,58 @@ struct Queue {
 struct Running {
     anywhere: usize,
     recordings: usize,
+    guests: usize,
 }
 
 impl Running {
-    /// The count of what a job is. Guests hinder nobody.
-    fn of(&mut self, runs: Runs) -> Option<&mut usize> {
+    fn of(&mut self, runs: Runs) -> &mut usize {
         match runs {
-            Runs::Anywhere => Some(&mut self.anywhere),
-            Runs::Recording => Some(&mut self.recordings),
-            Runs::Guest => None,
+            Runs::Anywhere => &mut self.anywhere,
+            Runs::Recording => &mut self.recordings,
+            Runs::Guest => &mut self.guests,
         }
+    }
+
+    fn all(self) -> usize {
+        self.anywhere + self.recordings + self.guests
     }
 }
 
 impl Queue {
+    fn new(workers: usize) -> Self {
+        Self { jobs: Vec::new(), running: Running::default(), workers, is_building: true }
+    }
+
     /// The next job that may run beside what does. Recordings are one after the other, and the others are
     /// short: so those come first, and guests fill what is left of the machine.
     fn take(&mut self) -> Option<Job> {
-        let Running { anywhere, recordings } = self.running;
+        let Running { anywhere, recordings, .. } = self.running;
+        if self.is_building && self.running.all() >= (self.workers - 1).max(1) {
+            return None;
+        }
         let may_run = |runs| match runs {
             Runs::Anywhere => recordings == 0,
-            Runs::Recording => anywhere == 0 && recordings == 0,
+            Runs::Recording => anywhere == 0 && recordings == 0 && !self.is_building,
             Runs::Guest => true,
         };
         let mut first =
             [Runs::Anywhere, Runs::Recording, Runs::Guest].into_iter().filter(|runs| may_run(*runs));
         let at = first.find_map(|runs| self.jobs.iter().position(|job| job.runs == runs))?;
         let job = self.jobs.remove(at);
-        if let Some(count) = self.running.of(job.runs) {
-            *count += 1;
-        }
+        *self.running.of(job.runs) += 1;
         Some(job)
     }
 }
 
-/// Runs all jobs, shows what each printed when it has ended, and adds the results up.
-pub(super) fn run(jobs: Vec<Job>, totals: &mut Totals, timings: &mut Timings) -> Result {
+/// Runs the jobs that `build` hands over, the first of them while it goes on, shows what each printed when it
+/// has ended, and adds the results up. When `build` fails, what runs comes to its end, and no more begins.
+pub(super) fn run(
+    build: impl FnOnce(&dyn Fn(Vec<Job>)) -> Result,
+    totals: &mut Totals,
+    timings: &mut Timings,
+) -> Result {
     let workers = std::thread::available_parallelism()?.get();
-    let queue = Mutex::new(Queue { jobs, ..Queue::default() });
+    let queue = Mutex::new(Queue::new(workers));
     let (changed, results) = (Condvar::new(), Mutex::new((totals, timings)));
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -96,8 +112,21 @@ pub(super) fn run(jobs: Vec<Job>, totals: &mut Totals, timings: &mut Timings) ->
                 }
             });
         }
-    });
-    Ok(())
+        let queue = || queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = build(&|jobs| {
+            let mut queue = queue();
+            queue.jobs.extend(jobs);
+            longest_first(&mut queue.jobs);
+            changed.notify_all();
+        });
+        let mut queue = queue();
+        queue.is_building = false;
+        if built.is_err() {
+            queue.jobs.clear();
+        }
+        changed.notify_all();
+        built
+    })
 }
 
 /// Something that runs, until it is dropped.
@@ -110,9 +139,7 @@ struct Turn<'q> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = queue.running.of(self.runs) {
-            *count -= 1;
-        }
+        *queue.running.of(self.runs) -= 1;
         self.changed.notify_all();
     }
 }
@@ -124,7 +151,7 @@ fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Job> {
         if let Some(job) = queue.take() {
             return Some(job);
         }
-        if queue.jobs.is_empty() {
+        if queue.jobs.is_empty() && !queue.is_building {
             return None;
         }
         queue = changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -248,6 +275,7 @@ fn tell(job: &Job, done: &Done, totals: &mut Totals) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::process::Command;
 
     use super::*;
@@ -260,7 +288,8 @@ mod tests {
 
     #[test]
     fn only_guests_run_beside_a_recording() {
-        let jobs = vec![
+        let mut queue = Queue { is_building: false, ..Queue::new(2) };
+        queue.jobs = vec![
             job("r1", Runs::Recording),
             job("g1", Runs::Guest),
             job("a1", Runs::Anywhere),
@@ -269,7 +298,6 @@ mod tests {
             job("a2", Runs::Anywhere),
             job("g3", Runs::Guest),
         ];
-        let mut queue = Queue { jobs, ..Queue::default() };
         let take = |queue: &mut Queue| queue.take().map(|job| job.subject);
         assert_eq!(take(&mut queue).as_deref(), Some("a1"));
         assert_eq!(take(&mut queue).as_deref(), Some("a2"));
@@ -284,6 +312,49 @@ mod tests {
         assert_eq!(take(&mut queue).as_deref(), Some("a3"));
         queue.running.anywhere = 0;
         assert_eq!(take(&mut queue).as_deref(), Some("r2"));
+    }
+
+    #[test]
+    fn a_processor_is_left_for_building_and_no_recording_runs_beside_it() {
+        let mut queue = Queue::new(2);
+        queue.jobs = vec![job("r", Runs::Recording), job("g", Runs::Guest), job("a", Runs::Anywhere)];
+        let take = |queue: &mut Queue| queue.take().map(|job| job.subject);
+        assert_eq!(take(&mut queue).as_deref(), Some("a"));
+        assert_eq!(take(&mut queue), None);
+        queue.running.anywhere = 0;
+        assert_eq!(take(&mut queue).as_deref(), Some("g"));
+        queue.running.guests = 0;
+        assert_eq!(take(&mut queue), None);
+        queue.is_building = false;
+        assert_eq!(take(&mut queue).as_deref(), Some("r"));
+        // On one processor jobs run beside the build, too: they would wait for all of it else.
+        let mut queue = Queue { jobs: vec![job("a", Runs::Anywhere)], ..Queue::new(1) };
+        assert_eq!(take(&mut queue).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn jobs_run_while_others_are_built_and_a_failed_build_is_an_error() {
+        let (mut totals, mut timings) = (Totals::default(), Timings::default());
+        let job = |name: &str, file: &Path| {
+            let mut command = Command::new("touch");
+            command.arg(file);
+            Job::fuzz(name, command)
+        };
+        let scratch = Scratch::new().expect("there is room");
+        let [first, second] = ["first", "second"].map(|name| scratch.path().join(name));
+        let build = |add: &dyn Fn(Vec<Job>)| {
+            add(vec![job("first", &first)]);
+            while !first.exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            add(vec![job("second", &second)]);
+            Ok(())
+        };
+        run(build, &mut totals, &mut timings).expect("it was built");
+        assert!(second.exists());
+        assert_eq!((totals.passed, totals.failed), (2, 0));
+        let failed = run(|_| Err("no compiler".into()), &mut totals, &mut timings);
+        assert_eq!(failed.expect_err("nothing was built").to_string(), "no compiler");
     }
 
     #[test]

@@ -15,10 +15,29 @@ const WORTH_A_LINE: Duration = Duration::from_secs(1);
 /// for at the end.
 const LONG: [&str; 6] = ["cost", "oracle", "probes", "graph", "hotplug", "functions"];
 
-/// What took how long.
+/// How long everything took that is no test.
+#[derive(Debug, Default)]
+pub(super) struct Steps(Vec<(String, Duration)>);
+
+impl Steps {
+    /// Runs a step.
+    pub(super) fn run<T>(&mut self, name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let started = Instant::now();
+        let result = run();
+        self.0.push((name.to_owned(), started.elapsed()));
+        result
+    }
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(step, took)| writeln!(out, "{:8.1} s  {step}", took.as_secs_f64()))
+    }
+}
+
+/// How long jobs and their tests took.
 #[derive(Debug, Default)]
 pub(super) struct Timings {
-    steps: Vec<(String, Duration)>,
     rows: Vec<Row>,
 }
 
@@ -35,14 +54,6 @@ struct Row {
 }
 
 impl Timings {
-    /// Runs something that is no test.
-    pub(super) fn step<T>(&mut self, name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-        let started = Instant::now();
-        let result = run();
-        self.steps.push((name.to_owned(), started.elapsed()));
-        result
-    }
-
     /// Takes a job that has ended.
     pub(super) fn add(&mut self, job: &Job, took: Duration, tests: Vec<(String, Duration)>) {
         let (suite, subject) = (job.suite.clone(), job.subject.clone());
@@ -111,9 +122,6 @@ pub(super) fn longest_first(jobs: &mut [Job]) {
 
 impl fmt::Display for Timings {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (step, took) in &self.steps {
-            writeln!(out, "{:8.1} s  {step}", took.as_secs_f64())?;
-        }
         let mut suites: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
         for row in &self.rows {
             suites.entry(&row.suite).or_default().push(row);
@@ -157,8 +165,8 @@ mod tests {
             is_job: suite == "vm" || test.is_none(),
             took: Duration::from_secs(seconds),
         };
+        let steps = Steps(vec![("build".to_owned(), Duration::from_mins(1))]);
         let timings = Timings {
-            steps: vec![("build".to_owned(), Duration::from_mins(1))],
             rows: vec![
                 row("live", "stop", None, 9),
                 row("live", "stop", Some("a"), 7),
@@ -169,6 +177,6 @@ mod tests {
         };
         let expected = "    60.0 s  build\n     9.0 s  live\n     9.0 s    stop\n     7.0 s      a\n     9.0 s  vm\n     \
                         9.0 s    boot\n     5.0 s      k::two\n     4.0 s      k::one\n";
-        assert_eq!(timings.to_string(), expected);
+        assert_eq!(format!("{steps}{timings}"), expected);
     }
 }
