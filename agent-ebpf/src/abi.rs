@@ -46,7 +46,7 @@ const fn layout() -> u64 {
         Group { owner, window }
         SyscallSlot { enter, exit, enter_id, exit_id, enter_len, copies_at, strings, length }
         StringNote { thread, migrations, memory, head, nr, record, missing }
-        EventLedger { recorded, filtered, arrived, lost, cut }
+        EventLedger { recorded, filtered, own, arrived, lost, cut }
         NameRecord { tid, comm }
         Owner { key, since, comm }
         Call { function, stack, start, depth, cpu_and_flag }

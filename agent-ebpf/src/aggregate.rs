@@ -8,10 +8,7 @@
 //! Like those of `fast`, none of these is loaded by itself. A map has an object of its own, so that the
 //! length of its keys is a constant.
 
-use agent_ebpf::{
-    aggregates::{self, LOST_WORDS, NO_TIME, PROBES, WAYS, WRITING, cause},
-    begin_flags,
-};
+use agent_ebpf::aggregates::{self, LOST_WORDS, NO_TIME, PROBES, WAYS, WRITING, cause};
 
 use crate::{
     atomic,
@@ -38,12 +35,8 @@ extern "C" fn aggregate_admit(cookie: u64, id: u64, other: u64) -> u64 {
     let cookie = cookie as u32;
     let Some(mut ring) = Ring::open(context::cpu(), cookie) else { return 0 };
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
-    let is_switch = || id as u32 & begin_flags::SWITCH != 0;
-    if !tasks::wanted(ring.ctl, &Current::get(), is_switch, other) {
-        ring.filter_out();
-        return 0;
-    }
-    thin::admits(&mut ring, cookie).into()
+    let admitted = tasks::admits(&mut ring, &Current::get(), id as u32, other);
+    (admitted && thin::admits(&mut ring, cookie)).into()
 }
 
 /// Counts an event that is not in the map.

@@ -72,6 +72,8 @@ pub struct CallEvent {
     pub root: u32,
     /// How many nested calls are recorded.
     pub max_depth: u32,
+    /// [`begin_flags`](super::begin_flags).
+    pub flags: u32,
 }
 
 /// What is known of a call that has returned.
@@ -90,6 +92,6 @@ pub struct CallEnd {
 
 const _: () = {
     assert!(size_of::<Call>() == 32 && size_of::<CallThread>() == 8 + 32 * CALLS_MAX);
-    assert!(size_of::<CallEvent>() == 56 && size_of::<CallEnd>() == 24);
+    assert!(size_of::<CallEvent>() == 64 && size_of::<CallEnd>() == 24);
     assert!(CALL_BUCKETS.is_power_of_two() && CALLS_MAX.is_power_of_two());
 };

@@ -14,6 +14,8 @@ const SOFTIRQ_MASK: u32 = 0xff00;
 const SOFTIRQ_SERVING: u32 = 0x100;
 const HARDIRQ_MASK: u32 = 0xf_0000;
 const NMI_MASK: u32 = 0xf0_0000;
+/// What an NMI adds (`__nmi_enter`, include/linux/hardirq.h).
+const NMI_MARKS: u32 = 0x11_0000;
 const NEED_RESCHED_INVERTED: u32 = 0x8000_0000;
 
 // include/linux/trace_events.h, enum trace_flag_type; the kernels differ in what is not here.
@@ -113,6 +115,29 @@ impl Current {
 pub fn cpu() -> u32 {
     // SAFETY: the helper takes nothing, and every kind of program may call it.
     unsafe { bpf_get_smp_processor_id() as u32 }
+}
+
+/// Whether the event is one of an interrupt: a hard one, an NMI, or a soft interrupt that is served. It is
+/// the opposite of the kernel's `in_task()` (include/linux/preempt.h), but for what a thread does while it
+/// only keeps soft interrupts off, which adds twice [`SOFTIRQ_SERVING`].
+///
+/// With `breakpoint`, the event may come by one (`exc_int3`, arch/x86/kernel/traps.c, calls
+/// `irqentry_nmi_enter`). The marks of a breakpoint in a thread are those of an NMI that interrupts one: both
+/// count as the thread's then.
+///
+/// With `PREEMPT_RT` soft interrupts are served in threads, with no mark in the count: their events are those
+/// of the thread. Nor is there an answer where the count cannot be read (kernels without BTF): then all
+/// events are a thread's, and the ledger says so.
+///
+/// A function of the program: it is called for the few events that would be left out otherwise.
+#[inline(never)]
+pub fn in_interrupt(ctl: *mut CpuControl, breakpoint: u64) -> u64 {
+    let address = percpu::preempt_count(ctl);
+    if address == 0 {
+        return 0;
+    }
+    let marks = read_word(address).unwrap_or(0) & (NMI_MASK | HARDIRQ_MASK | SOFTIRQ_SERVING);
+    u64::from(marks != 0 && (breakpoint == 0 || marks != NMI_MARKS))
 }
 
 /// The time stamp of an event, in nanoseconds of the chosen clock.

@@ -56,8 +56,11 @@ extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
 #[inline(always)]
 fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
-    let is_switch = || slot.flags & slot_flags::SWITCH != 0;
-    if !tasks::wanted(ring.ctl, &current, is_switch, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
+    let flags = if slot.flags & slot_flags::SWITCH != 0 { begin_flags::SWITCH } else { 0 };
+    if !tasks::admits(ring, &current, flags, || other_tid(ctx, slot)) {
+        return;
+    }
+    if !parts::event_filter(ctx) {
         ring.filter_out();
         return;
     }

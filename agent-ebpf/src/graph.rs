@@ -69,14 +69,13 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
     let (owner, bucket) = owner(current.tid, cpu);
     let mut index = find(owner, bucket);
     // SAFETY: the calling program has filled in the event, on its stack.
-    let is_root = unsafe { (*event).root } != 0;
+    let (is_root, flags) = unsafe { ((*event).root != 0, (*event).flags) };
     if index == NONE {
         if !is_root {
             return None;
         }
         let mut ring = Ring::open(cpu, cookie)?;
-        if !tasks::wanted(ring.ctl, &current, || false, || None) {
-            ring.filter_out();
+        if !tasks::admits(&mut ring, &current, flags, || None) {
             return None;
         }
         index = claim(owner, bucket);

@@ -189,8 +189,9 @@ pub struct CpuControl {
     /// Index of this block in `CONTROL`, and of its rows in `LEDGER`: the CPU's id, or what [`sets`] says.
     /// Set by the agent before the start.
     pub row: u32,
-    /// Thread group whose events are not recorded (the agent's own), where `EXCLUDES_SELF` says so. Written
-    /// by the agent, also while events come: an agent that goes on for another one has another.
+    /// Thread group whose events are not recorded (the agent's own), but for those of interrupts, where
+    /// `EXCLUDES_SELF` says so. Written by the agent, also while events come: an agent that goes on for
+    /// another one has another.
     pub self_tgid: u32,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 4],
@@ -445,6 +446,8 @@ pub mod begin_flags {
     pub const SWITCH: u32 = 1 << 20;
     /// The event is recorded of whatever thread it is.
     pub const OF_ANYONE: u32 = 1 << 21;
+    /// The event may come by a breakpoint in the kernel, which counts as an NMI by itself.
+    pub const BREAKPOINT: u32 = 1 << 22;
 }
 
 /// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer
@@ -459,6 +462,8 @@ pub struct EventLedger {
     pub recorded: u64,
     /// Events that a filter of threads or the event's own rejected (not a loss).
     pub filtered: u64,
+    /// Events of the agent's own threads (not a loss).
+    pub own: u64,
     /// Events that came to [`EventSlot::sample`], recorded or not.
     pub arrived: u64,
     /// Events lost, by [`LossCause`].
@@ -598,7 +603,7 @@ pub mod globals {
     /// other programs of the channel have the same, so those of an event that was removed, which may be
     /// attached still, do not record what its slot is for now.
     pub const CHANGING: &str = "CHANGING";
-    /// `u32`: whether the agent's own events are not recorded (`CpuControl::self_tgid`).
+    /// `u32`: whether the events of the agent's own threads are not recorded (`CpuControl::self_tgid`).
     pub const EXCLUDES_SELF: &str = "EXCLUDES_SELF";
     /// `u32`: number of event slots, the row length of `LEDGER`.
     pub const SLOTS: &str = "SLOTS";
@@ -745,7 +750,7 @@ const _: () = {
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
     assert!(size_of::<rate::Group>() == 16 && rate::GROUPS.is_power_of_two());
-    assert!(size_of::<EventLedger>() == 72);
+    assert!(size_of::<EventLedger>() == 80);
     assert!(size_of::<SyscallSlot>() == 24);
     assert!(size_of::<StringNote>() == 64);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());

@@ -11,7 +11,7 @@ use crate::{
     globals,
     maps::{CONTROL, OWNERS},
     ring::forget,
-    tasks,
+    tasks::{self, Verdict},
 };
 
 /// The row of the current thread's ring on this CPU: of its own set, or of the last one while it has none.
@@ -58,7 +58,7 @@ fn is_wanted(cpu: u32) -> bool {
     if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
         return false;
     }
-    tasks::wanted(ctl, &Current::get(), || false, || None)
+    tasks::judge(ctl, &Current::get(), 0, || None) == Verdict::Wanted
 }
 
 /// What an element of `OWNERS` says.

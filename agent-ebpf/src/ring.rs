@@ -128,17 +128,18 @@ impl Ring {
         unsafe { &mut *self.ctl }
     }
 
-    /// Counts an event that a filter rejects. No program is interrupted by itself, so without preemption
-    /// the event's own row needs no atomic operation.
+    /// Counts an event that a filter rejects.
     #[inline(always)]
     pub fn filter_out(&mut self) {
-        if globals::preemptible() == 0 {
-            // SAFETY: the event's own row, which only this program changes, and nothing preempts it.
-            unsafe { (*self.ledger).filtered += 1 };
-        } else {
-            // SAFETY: the map's value, of which this is a member.
-            atomic::increment(unsafe { &raw mut (*self.ledger).filtered });
-        }
+        // SAFETY: the map's value, of which this is a member.
+        count(unsafe { &raw mut (*self.ledger).filtered });
+    }
+
+    /// Counts an event of the agent's own threads.
+    #[inline(always)]
+    pub fn leave_out_own(&mut self) {
+        // SAFETY: the map's value, of which this is a member.
+        count(unsafe { &raw mut (*self.ledger).own });
     }
 
     /// Counts a record in which a text was cut.
@@ -251,6 +252,18 @@ impl Ring {
         if self.control().offset == PAGE_HEADER as u32 {
             close_empty(self.ctl);
         }
+    }
+}
+
+/// Adds 1 to a word of the event's own row. No program is interrupted by itself, so without preemption that
+/// needs no atomic operation.
+#[inline(always)]
+fn count(word: *mut u64) {
+    if globals::preemptible() == 0 {
+        // SAFETY: the event's own row, which only this program changes, and nothing preempts it.
+        unsafe { *word += 1 };
+    } else {
+        atomic::increment(word);
     }
 }
 

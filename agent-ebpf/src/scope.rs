@@ -21,6 +21,18 @@ pub fn asked_sets() -> u64 {
     if word & asked::SETS == 0 { 0 } else { word }
 }
 
+/// Whether threads are asked for what they must not have.
+#[inline(always)]
+pub fn excludes(sets: u64) -> bool {
+    u64::from(globals::scope()) & sets & asked::EXCLUSIONS != 0
+}
+
+/// The sets without those of what threads must not have.
+#[inline(always)]
+pub fn without_exclusions(sets: u64) -> u64 {
+    sets & !asked::EXCLUSIONS
+}
+
 /// Whether the current thread is within the scope, by `asked_sets`, which is not 0. With `task`, the address
 /// of a task that the current thread has just made and whose process is `tgid`, whether that one is: it has
 /// the name, the user, the group and the control group of the current thread.

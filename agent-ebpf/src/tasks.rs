@@ -4,7 +4,7 @@
 //! one array lookup, nothing is allocated when a task is followed, and user space sets bits without a system
 //! call.
 
-use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord};
+use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord, begin_flags};
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes},
@@ -18,40 +18,79 @@ use crate::{
     context::{self, Current},
     diagnose, globals, graph,
     maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
+    ring::Ring,
     scope,
 };
 
 /// `CLONE_THREAD` (include/uapi/linux/sched.h).
 const CLONE_THREAD: u64 = 0x1_0000;
 
-/// Whether an event of the current thread is recorded. `other` names the second thread of a scheduler event:
-/// as with ftrace's `set_event_pid` and `set_event_notrace_pid`, a switch or a wakeup counts for both
-/// threads, and is left out only if neither is wanted.
+/// Whether an event is recorded, as far as its threads decide that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Wanted,
+    /// Its threads are not wanted.
+    Filtered,
+    /// It is of one of the agent's threads.
+    Own,
+}
+
+/// Whether the event of the ring is recorded, as [`judge`] says. Counts it if not.
+#[inline(always)]
+pub fn admits(ring: &mut Ring, current: &Current, flags: u32, other: impl Fn() -> Option<u32>) -> bool {
+    match judge(ring.ctl, current, flags, other) {
+        Verdict::Wanted => return true,
+        Verdict::Filtered => ring.filter_out(),
+        Verdict::Own => ring.leave_out_own(),
+    }
+    false
+}
+
+/// Whether an event that fires while the current thread has the CPU is recorded. `flags` are `begin_flags`;
+/// `other` names the second thread of a scheduler event: as with ftrace's `set_event_pid` and
+/// `set_event_notrace_pid`, a switch or a wakeup counts for both threads, and is left out only if neither is
+/// wanted.
+///
+/// An event of an interrupt has nothing to do with the thread that was interrupted. Where threads are asked
+/// for, it counts as that thread's, as with ftrace's `set_event_pid`, which compares the current thread
+/// wherever an event fires. Where threads are excluded, the agent's among them, it is recorded: it may be the
+/// end of what a thread began that is not excluded.
 ///
 /// Switches make a chain: whoever gets the CPU is who gives it away next. Where nothing but the agent's own
 /// threads is left out, it has no gaps, for which switches between two of them are recorded, too. Where
 /// threads were asked for, a gap is between two others: whoever was switched to as one that is wanted is also
 /// switched away from.
 #[inline(always)]
-pub fn wanted(
+pub fn judge(
     ctl: *mut CpuControl,
     current: &Current,
-    is_switch: impl Fn() -> bool,
+    flags: u32,
     other: impl Fn() -> Option<u32>,
-) -> bool {
+) -> Verdict {
+    let is_switch = || flags & begin_flags::SWITCH != 0;
+    let in_interrupt = || context::in_interrupt(ctl, (flags & begin_flags::BREAKPOINT).into()) != 0;
     let sets = scope::asked_sets();
     let wanted_other =
         || other().filter(|&tid| is_listed(tid) && was_in_scope(sets, tid) && !contains(&UNTRACED, tid));
     if sets == 0 && globals::filter_tasks() == 0 {
-        return !is_self(ctl, current) || is_switch() || wanted_other().is_some();
+        let is_wanted = !is_self(ctl, current, in_interrupt) || is_switch() || wanted_other().is_some();
+        return if is_wanted { Verdict::Wanted } else { Verdict::Own };
     }
     // The scope first, which notes what it finds.
-    let is_wanted = in_scope(sets, current) && is_listed(current.tid) && !is_self(ctl, current);
+    let is_asked_for = in_scope(sets, current, in_interrupt) && is_listed(current.tid);
+    let mut is_wanted = is_asked_for && !is_self(ctl, current, in_interrupt);
     if is_switch() {
         let next = wanted_other();
-        return is_owed(ctl, current.tid, next) || is_wanted || next.is_some();
+        is_wanted = is_owed(ctl, current.tid, next) || is_wanted || next.is_some();
+    } else {
+        is_wanted = is_wanted || wanted_other().is_some();
     }
-    is_wanted || wanted_other().is_some()
+    match (is_wanted, is_asked_for) {
+        (true, _) => Verdict::Wanted,
+        (false, true) => Verdict::Own,
+        (false, false) => Verdict::Filtered,
+    }
 }
 
 /// Whether the switch away from the current thread has to be recorded because the one to it was wanted; notes
@@ -80,11 +119,13 @@ fn owed_to(tid: u32) -> u64 {
     1 << 32 | u64::from(tid)
 }
 
-/// Whether the current thread is the agent's.
+/// Whether the event is one of the agent's threads, and not of an interrupt that came while one of them had
+/// the CPU.
 #[inline(always)]
-fn is_self(ctl: *const CpuControl, current: &Current) -> bool {
+fn is_self(ctl: *mut CpuControl, current: &Current, in_interrupt: impl Fn() -> bool) -> bool {
     // SAFETY: the map's value, of which this is an aligned member that the agent writes with single stores.
-    globals::excludes_self() != 0 && current.tgid == unsafe { (&raw const (*ctl).self_tgid).read_volatile() }
+    let is_agents = || current.tgid == unsafe { (&raw const (*ctl).self_tgid).read_volatile() };
+    globals::excludes_self() != 0 && is_agents() && !in_interrupt()
 }
 
 /// Whether the filter by thread ids takes the thread.
@@ -99,10 +140,11 @@ fn was_in_scope(sets: u64, tid: u32) -> bool {
     sets == 0 || contains(&SCOPED, tid)
 }
 
-/// Whether the current thread is within the scope of the recording. Notes it for the events of other threads
-/// that are about it.
+/// Whether the event is within the scope of the recording: that of the current thread, or, in an interrupt,
+/// what the sets of excluded threads leave of it. Notes whether the thread is, for the events of other
+/// threads that are about it.
 #[inline(always)]
-fn in_scope(sets: u64, current: &Current) -> bool {
+fn in_scope(sets: u64, current: &Current, in_interrupt: impl Fn() -> bool) -> bool {
     if sets == 0 {
         return true;
     }
@@ -111,6 +153,9 @@ fn in_scope(sets: u64, current: &Current) -> bool {
         note(&SCOPED, current.tid, inside);
     }
     inside
+        || scope::excludes(sets)
+            && in_interrupt()
+            && scope::takes(scope::without_exclusions(sets), current.tgid.into(), 0) != 0
 }
 
 #[inline(always)]

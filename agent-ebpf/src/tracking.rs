@@ -59,6 +59,8 @@ pub const SETS: u32 = 16;
 pub mod asked {
     /// A bit for each set that threads are asked for, by its number.
     pub const SETS: u64 = 0xffff;
+    /// Those of them that are of what a thread must not be.
+    pub const EXCLUSIONS: u64 = 0xff00;
     /// The bit that the number of the half's first line begins at.
     pub const HALF_SHIFT: u32 = 16;
 }
@@ -93,4 +95,5 @@ const _: () = {
     assert!(size_of::<Line>() == 64);
     assert!(SETS == 2 * EXCEPT && SETS as usize == 2 * LINE_WORDS);
     assert!(asked::SETS == (1 << SETS) - 1 && asked::HALF_SHIFT == SETS);
+    assert!(asked::EXCLUSIONS == asked::SETS & !((1 << EXCEPT) - 1));
 };

@@ -567,7 +567,7 @@ impl Ledger {
     /// Finds it in `file`: a JSON text that ends with a NUL.
     #[track_caller]
     pub fn of(file: &Path) -> Self {
-        const START: &[u8] = b"{\"version\":2,";
+        const START: &[u8] = b"{\"version\":3,";
         let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let at = bytes.windows(START.len()).position(|window| window == START);
         let text = at.map(|at| bytes[at..].split(|&b| b == 0).next().unwrap_or_default());

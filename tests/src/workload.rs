@@ -115,6 +115,7 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
             calls_under_ticks();
         }
         "block" => block(scratch),
+        "direct" => direct_io(scratch, 150),
         "xfs" => disks::xfs(scratch),
         "btrfs" => disks::btrfs(scratch),
         "mixed" => mixed(scratch),
@@ -457,7 +458,8 @@ pub fn cpus() -> usize {
     thread::available_parallelism().unwrap().get()
 }
 
-fn on_cpu(cpu: usize) {
+/// Keeps the current thread on a CPU.
+pub fn on_cpu(cpu: usize) {
     bind(&[cpu]);
 }
 
@@ -476,7 +478,8 @@ fn bind(cpus: &[usize]) {
     }
 }
 
-pub(crate) fn tid() -> i32 {
+/// The current thread.
+pub fn tid() -> i32 {
     // SAFETY: takes no memory.
     unsafe { libc::gettid() }
 }

@@ -88,6 +88,9 @@ pub struct CountedMap {
     pub open: u64,
     /// Events that the filter, or the choice of threads, leaves out.
     pub filtered: u64,
+    /// Events of the recorder's own threads, which are not counted.
+    #[serde(default)]
+    pub own_threads: u64,
     /// Events beyond the rate.
     pub rate_limited: u64,
     /// Events for which the kernel did not call the program; `null` where it does not count that.

@@ -43,7 +43,12 @@ impl Common<'_> {
         sets::resolve(&mut manifest.channels, self.owner);
         sets::leave_out_others(&mut manifest.channels, |number| {
             let mut its = cpus.iter().filter(|cpu| cpu.stored.stream.channel == number).map(cpu_stats);
-            its.any(|of| of.events != 0 || of.filtered != 0 || of.lost.iter().any(|lost| *lost != 0))
+            its.any(|of| {
+                of.events != 0
+                    || of.filtered != 0
+                    || of.own_threads != 0
+                    || of.lost.iter().any(|lost| *lost != 0)
+            })
         });
         // Sets of rings that nobody has taken have counted nothing.
         cpus.retain(|of| manifest.channel(of.stored.stream.channel).is_some());
@@ -71,6 +76,7 @@ impl Common<'_> {
             events,
             recursion_misses: program_stats(&manifest.channels, &misses),
             skips_uncounted: self.skips_uncounted,
+            leaves_out_interrupts: self.options.leaves_out_interrupts(),
             names_lost: Some(names_lost.saturating_add(misses.iter().map(|of| of.names).sum())),
             vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,

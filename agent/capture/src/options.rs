@@ -314,6 +314,13 @@ impl CaptureOptions {
         self.channels.iter().enumerate().find_map(|(index, channel)| Some((index, channel.snapshot?)))
     }
 
+    /// Whether threads that are left out leave out interrupts that come while they have a CPU: where programs
+    /// cannot read the preempt count, they do not know of interrupts.
+    pub(super) fn leaves_out_interrupts(&self) -> bool {
+        let excludes = self.exclude_self || self.scope.as_ref().is_some_and(Scope::excludes);
+        excludes && self.layout.preempt_count.is_none()
+    }
+
     /// The rings of each CPU, over all channels.
     pub(super) fn rings_of_cpu(&self) -> usize {
         self.channels.iter().map(|channel| channel.set_count() as usize).sum()

@@ -44,6 +44,9 @@ pub struct Stats {
     pub recursion_misses: Vec<ProgramStats>,
     /// Whether there may be more of them, which the kernel does not count.
     pub skips_uncounted: bool,
+    /// Whether what threads leave out, the recorder's own and those that were excluded, includes events of
+    /// interrupts that came while they had a CPU: where programs cannot read the kernel's preempt count.
+    pub leaves_out_interrupts: bool,
     /// Thread names that could not be noted when they changed. `None` if that is not known.
     pub names_lost: Option<u64>,
     /// Control groups of the recording's scope that were removed meanwhile.
@@ -98,6 +101,8 @@ pub struct CpuStats {
     pub overwritten: u64,
     /// Events that filters left out.
     pub filtered: u64,
+    /// Events of the recorder's own threads, which were left out.
+    pub own_threads: u64,
     /// Whether a size cap removed events whose number is unknown.
     pub capped_unknown: bool,
     /// Set if the ring was not emptied.
@@ -117,6 +122,8 @@ pub struct EventStats {
     pub recorded: u64,
     /// Events that a filter of threads or its own left out: not a loss.
     pub filtered: u64,
+    /// Events of the recorder's own threads, which were left out: not a loss.
+    pub own_threads: u64,
     /// Events that sampling left out: not a loss.
     pub sampled_out: u64,
     /// Its own filter.
@@ -143,7 +150,7 @@ impl EventStats {
 
     /// Events that were not wanted.
     pub fn left_out(&self) -> u64 {
-        self.filtered + self.sampled_out
+        total([self.filtered, self.own_threads, self.sampled_out])
     }
 
     fn row(&self, channel: &str) -> LedgerEvent {
@@ -156,6 +163,7 @@ impl EventStats {
             cut: self.cut,
             filter: self.filter.clone(),
             filtered: self.filtered,
+            own_threads: self.own_threads,
             sampled_out: self.sampled_out,
             lost: losses(&self.lost),
             lost_on: self.lost_on.iter().map(|(cpu, lost)| (*cpu, lost.to_vec())).collect(),
@@ -288,6 +296,7 @@ impl Stats {
             not_attached: self.not_attached.clone(),
             recursion_misses: self.recursion_misses(),
             skips_uncounted: self.skips_uncounted,
+            leaves_out_interrupts: self.leaves_out_interrupts,
             vanished_cgroups: self.vanished_cgroups.clone(),
             recovered: self.recovered,
             names_lost: self.names_lost,
@@ -318,7 +327,7 @@ impl Stats {
 
     /// A CPU's counts. Where `missing` is known, the others are those of the moment `counted`.
     fn row(&self, cpu: &CpuStats) -> LedgerCpu {
-        let CpuStats { stored, overwritten, filtered, open_end, .. } = *cpu;
+        let CpuStats { stored, overwritten, filtered, own_threads, open_end, .. } = *cpu;
         let is_exact = open_end.is_none();
         let is_counted = open_end.is_none_or(|end| end.counted.is_some());
         let mut lost = if is_counted { losses(&cpu.lost) } else { Losses::default() };
@@ -335,6 +344,7 @@ impl Stats {
             capped: Some((!cpu.capped_unknown).then_some(stored.capped_events)),
             unstored: (is_exact && !cpu.capped_unknown).then(|| cpu.unstored()),
             filtered: self.recovered.is_none().then_some(filtered),
+            own_threads: self.recovered.is_none().then_some(own_threads),
             lost,
             missing: cpu.missing(),
         }
@@ -379,6 +389,7 @@ pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOption
             sum.recorded += row.recorded;
             sum.cut += row.cut;
             sum.filtered += row.filtered;
+            sum.own += row.own;
             if row.lost.iter().any(|&lost| lost != 0) {
                 lost_on.push((stored.stream.cpu, row.lost));
             }
@@ -401,6 +412,7 @@ pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOption
             id: event.slot.id,
             recorded: sum.recorded,
             filtered: sum.filtered,
+            own_threads: sum.own,
             sampled_out,
             filter: event.filter.as_ref().map(|filter| filter.text.clone()),
             lost: sum.lost,
@@ -424,6 +436,7 @@ pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -
         lost: counts.lost,
         overwritten: counts.overwritten,
         filtered: counts.rows.iter().map(|row| row.filtered).sum(),
+        own_threads: counts.rows.iter().map(|row| row.own).sum(),
         ..CpuStats::default()
     }
 }
@@ -546,10 +559,10 @@ mod tests {
             "\"duration_ns\":null,\"recursion_misses\":null,\"recovered\":{\"ended\":\"killed\",\"overwrite\":false,\
              \"unreadable_bytes\":5},\"names_lost\":null,",
             "{\"cpu\":1,\"recorded\":null,\"stored\":10,\"pages\":2,\"overwritten\":0,\"capped\":0,\"unstored\":null,\
-             \"filtered\":null,\"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":0,\"rate_limit\":0},\
+             \"filtered\":null,\"own_threads\":null,\"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":0,\"rate_limit\":0},\
              \"missing\":{\"at_least\":4,\"since_ns\":70,\"counted_ns\":80}}",
             "{\"cpu\":2,\"recorded\":null,\"stored\":10,\"pages\":2,\"overwritten\":null,\"capped\":null,\"unstored\":null,\
-             \"filtered\":null,\"lost\":{\"unexplained\":3},\
+             \"filtered\":null,\"own_threads\":null,\"lost\":{\"unexplained\":3},\
              \"missing\":{\"at_least\":null,\"since_ns\":null,\"counted_ns\":null}}",
             "],\"events\":null,\"silent\":null,\"programs\":null}",
         ] {

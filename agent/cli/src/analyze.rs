@@ -307,10 +307,14 @@ fn damage(name: &str, damaged: u64) -> ExitCode {
 
 /// What was not recorded of an event.
 fn left_out(partly: &Partly) -> String {
-    let Partly { event, buffer, filter, filtered, sampled_out, since_ns, until_ns } = partly;
+    let Partly { event, buffer, filter, filtered, sampled_out, since_ns, until_ns, .. } = partly;
     let mut reasons = Vec::new();
     reasons
         .extend(filter.as_ref().map(|filter| format!("its filter ({filter}) left out {}", count(*filtered))));
+    if partly.without_interrupts {
+        let why = "it is missing of interrupts that came while a thread had the CPU that was left out, such as the recorder's";
+        reasons.push(why.to_owned());
+    }
     if *sampled_out != 0 {
         reasons.push(format!("sampling left out {}", count(*sampled_out)));
     }

@@ -408,6 +408,7 @@ impl<'a> Report<'a> {
             (ledger.sum(|cpu| cpu.capped.flatten()), "dropped for the size limit"),
             (ledger.sum(|cpu| cpu.unstored), "not stored"),
             (ledger.sum(|cpu| cpu.filtered), "filtered"),
+            (ledger.sum(|cpu| cpu.own_threads), "left out as the recorder's own"),
         ] {
             if events != 0 {
                 let _ = write!(text, ", {} {what}", count(events));

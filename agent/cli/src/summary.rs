@@ -333,14 +333,22 @@ pub(super) fn too_much_lost(missing: u64, max: u64, stats: Option<&Stats>) -> St
     text
 }
 
-/// What filters, samples and rates left out.
+/// What filters, samples and rates left out, and what the recorder did itself.
 fn left_out(text: &mut String, stats: &Stats, filtered: bool) {
     let by_filter: u64 = stats.events.iter().map(|event| event.filtered).filter(|_| filtered).sum();
     let by_sampling: u64 = stats.events.iter().map(|event| event.sampled_out).sum();
-    for (sum, what) in [(by_filter, "filters"), (by_sampling, "sampling")] {
+    let own: u64 = stats.events.iter().map(|event| event.own_threads).sum();
+    for (sum, why) in
+        [(by_filter, "by filters"), (by_sampling, "by sampling"), (own, "as the recorder's own")]
+    {
         if sum != 0 {
-            let _ = writeln!(text, "{} events were left out by {what}", count(sum));
+            let _ = writeln!(text, "{} events were left out {why}", count(sum));
         }
+    }
+    if stats.leaves_out_interrupts {
+        text.push_str(
+            "events of interrupts are left out while one of the recorder's own threads or an excluded one has the CPU: programs cannot tell them apart on this kernel\n",
+        );
     }
     if stats.rate_limited() != 0 {
         let _ = writeln!(

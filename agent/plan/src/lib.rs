@@ -376,7 +376,8 @@ fn without_btf(scope: &ScopeSpec, error: &BtfError, notes: &mut Vec<String>) -> 
         return Err(PlanError::scope("children", Why::Unsupported(why)));
     }
     notes.push(format!(
-        "{error}; without it, context flags are unknown, threads that start while recording are named only \
+        "{error}; without it, context flags are unknown, events of interrupts are left out while one of the \
+         recorder's own threads or an excluded one has the CPU, threads that start while recording are named only \
          from their first rename on, and threads of chosen processes that start then are not recorded"
     ));
     Ok(())

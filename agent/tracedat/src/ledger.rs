@@ -18,8 +18,9 @@ use super::{
 };
 
 /// The version that is written. Version 1 had no word about what was in the rings of a recording that was
-/// killed.
-pub const VERSION: u32 = 2;
+/// killed. Versions before 3 counted events of the recorder's own threads as filtered, and with them left out
+/// those of interrupts that came while such a thread had a CPU.
+pub const VERSION: u32 = 3;
 
 /// A ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,10 @@ pub struct Ledger {
     /// Whether there may be more of them, which the kernel does not count.
     #[serde(default, skip_serializing_if = "is_false")]
     pub skips_uncounted: bool,
+    /// Whether what threads leave out, the recorder's own and those that were excluded, includes events of
+    /// interrupts that came while they had a CPU.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub leaves_out_interrupts: bool,
     /// Control groups of the recording's scope that were removed meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vanished_cgroups: Vec<String>,
@@ -277,6 +282,9 @@ pub struct LedgerCpu {
     /// Events that filters left out.
     #[serde(default)]
     pub filtered: Option<u64>,
+    /// Events of the recorder's own threads, which were left out.
+    #[serde(default)]
+    pub own_threads: Option<u64>,
     /// Events that were lost, by cause.
     #[serde(default)]
     pub lost: Losses,
@@ -318,6 +326,9 @@ pub struct LedgerEvent {
     /// Firings that filters left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub filtered: u64,
+    /// Firings in the recorder's own threads, which were left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub own_threads: u64,
     /// Firings that sampling left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sampled_out: u64,
@@ -420,6 +431,7 @@ impl Ledger {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         let mut ledger: Self = serde_json::from_slice(&bytes[..end]).ok()?;
+        ledger.leaves_out_interrupts |= ledger.version < 3 && ledger.imported.is_none();
         let cut_short = ledger.cut_short();
         for cpu in &mut ledger.cpus {
             // Version 1 has no word about it.
@@ -494,6 +506,17 @@ mod tests {
         );
         assert_eq!(ledger("{\"ended\":\"unfinished\"}", ""), (None, None));
         assert_eq!(ledger("{\"ended\":\"in a way of the future\"}", "").0, Some(CutShort::Unknown));
+    }
+
+    #[test]
+    fn ledgers_before_version_3_leave_out_interrupts() {
+        let of = |members: &str| {
+            let ledger = Ledger::parse(format!("{{{members}\"cpus\":[]}}").as_bytes()).unwrap();
+            ledger.leaves_out_interrupts
+        };
+        assert!(of("") && of("\"version\":1,") && of("\"version\":2,"));
+        assert!(!of("\"version\":3,") && !of("\"version\":2,\"imported\":\"perf\","));
+        assert!(of("\"version\":3,\"leaves_out_interrupts\":true,"));
     }
 
     #[test]

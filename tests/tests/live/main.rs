@@ -36,6 +36,7 @@ mod follow;
 mod handover;
 mod import;
 mod import_ctf;
+mod interrupts;
 mod kernel_filters;
 mod kernelshark;
 mod lanes;

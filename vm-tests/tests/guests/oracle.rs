@@ -7,7 +7,11 @@ use vm_tests::{
     on_cloud_kernels, on_rt_kernels,
 };
 
-on_cloud_kernels!(records_equal_ftraces_in_storms_too, records_of_disks_equal_ftraces);
+on_cloud_kernels!(
+    records_equal_ftraces_in_storms_too,
+    records_of_disks_equal_ftraces,
+    interrupts_are_not_those_of_threads_that_are_left_out
+);
 // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
 on_rt_kernels!(sched_records_equal_ftraces_in_storms_too);
 
@@ -25,4 +29,18 @@ fn records_of_disks_equal_ftraces(kernel: &Kernel) {
 
 fn sched_records_equal_ftraces_in_storms_too(kernel: &Kernel) {
     integration_tests(kernel, &[("oracle", &["sched"]), ("storm", &STORMS)]);
+}
+
+/// What comes while a thread has the CPU that is not recorded.
+fn interrupts_are_not_those_of_threads_that_are_left_out(kernel: &Kernel) {
+    let tests = [
+        "requests_end_in_interrupts_of_the_recorder",
+        "requests_end_in_interrupts_of_excluded_threads",
+        "threads_that_are_asked_for_bring_their_own_interrupts_only",
+        "soft_interrupts_are_as_many_as_the_kernel_counts",
+        "interrupts_of_the_recorder_are_those_that_ftrace_records",
+        "maps_count_interrupts_of_the_recorder",
+        "probes_of_the_kernel_tell_interrupts_from_threads",
+    ];
+    integration_tests_on_disk(kernel, &[("interrupts", &tests)]);
 }

@@ -18,6 +18,10 @@ pub struct Partly {
     pub filter: Option<String>,
     /// How often its filter left it out, and the choice of threads that were recorded.
     pub filtered: u64,
+    /// How often it was left out as the recorder's own.
+    pub own_threads: u64,
+    /// Whether it was left out of interrupts, too, that came while a thread had a CPU that was left out.
+    pub without_interrupts: bool,
     /// How often sampling left it out.
     pub sampled_out: u64,
     /// From when on it was recorded, if not from the beginning.
@@ -35,6 +39,8 @@ pub(super) struct Recorded {
     silent: Vec<LedgerSilent>,
     /// Which threads and CPUs were recorded, if not all.
     pub(super) only: Vec<String>,
+    /// Whether threads that were left out left out interrupts, too.
+    leaves_out_interrupts: bool,
 }
 
 /// Whether one of several events was recorded.
@@ -48,8 +54,11 @@ pub(super) enum WasRecorded {
 
 impl Recorded {
     pub(super) fn of<S: Source>(reader: &Reader<S>) -> Self {
-        let Some(Ledger { events, silent, only, .. }) = Ledger::of(reader) else { return Self::default() };
-        Self { rows: events.unwrap_or_default(), silent: silent.unwrap_or_default(), only }
+        let Some(Ledger { events, silent, only, leaves_out_interrupts, .. }) = Ledger::of(reader) else {
+            return Self::default();
+        };
+        let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
+        Self { rows, silent, only, leaves_out_interrupts }
     }
 
     /// Whether an event that meets a need was recorded, of which there are no records.
@@ -78,6 +87,8 @@ impl Recorded {
             buffer: row.channel.clone(),
             filter: row.filter.clone(),
             filtered: row.filtered,
+            own_threads: row.own_threads,
+            without_interrupts: self.leaves_out_interrupts && may_be_of_interrupt(row),
             sampled_out: row.sampled_out,
             since_ns: row.since_ns,
             until_ns: row.until_ns,
@@ -91,11 +102,52 @@ impl Partly {
     fn is_less(&self) -> bool {
         // What is left out without a filter of its own are threads that were not to be recorded, the
         // recorder's among them.
-        let Self { event: _, buffer: _, filter, filtered: _, sampled_out, since_ns, until_ns } = self;
-        filter.is_some() || *sampled_out != 0 || since_ns.is_some() || until_ns.is_some()
+        let Self { filter, without_interrupts, sampled_out, since_ns, until_ns, .. } = self;
+        let is_always = since_ns.is_none() && until_ns.is_none();
+        filter.is_some() || *without_interrupts || *sampled_out != 0 || !is_always
     }
+}
+
+/// Whether an event was left out for its thread, and perhaps of an interrupt: not system calls.
+fn may_be_of_interrupt(row: &LedgerEvent) -> bool {
+    let system = row.event.split_once(':').map_or("", |(system, _)| system);
+    row.filtered.saturating_add(row.own_threads) != 0 && !["syscalls", "raw_syscalls"].contains(&system)
 }
 
 fn is_met_by(need: &Need, event: &str) -> bool {
     event.split_once(':').is_some_and(|(system, name)| need.is_met_by(system, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of these events were recorded in part, and whether without interrupts.
+    fn partly(leaves_out_interrupts: bool, rows: &[(&str, u64, u64)]) -> Vec<(String, bool)> {
+        let row = |&(event, filtered, own_threads): &(&str, u64, u64)| LedgerEvent {
+            event: event.to_owned(),
+            filtered,
+            own_threads,
+            ..LedgerEvent::default()
+        };
+        let rows = rows.iter().map(row).collect();
+        let recorded = Recorded { rows, leaves_out_interrupts, ..Recorded::default() };
+        let topics = [Topic::Io, Topic::Syscalls].into_iter();
+        let partly = topics.flat_map(|topic| recorded.partly(topic, &Scope::default()));
+        partly.map(|of| (of.event, of.without_interrupts)).collect()
+    }
+
+    #[test]
+    fn events_of_interrupts_may_be_missing_where_threads_leave_them_out() {
+        let rows = [
+            ("block:block_rq_issue", 0, 0),
+            ("block:block_rq_complete", 0, 3),
+            ("block:block_rq_insert", 4, 0),
+            ("raw_syscalls:sys_enter", 5, 6),
+        ];
+        assert_eq!(partly(false, &rows), []);
+        let missing = partly(true, &rows);
+        assert!(missing.contains(&("block:block_rq_complete".to_owned(), true)), "{missing:?}");
+        assert!(missing.iter().all(|(event, _)| event.starts_with("block:") && !event.ends_with("issue")));
+    }
 }

@@ -126,6 +126,7 @@ fn causes(map: &CountedMap) -> impl Iterator<Item = (&'static str, u64)> {
         ("restarted", Some(map.restarted)),
         ("forgotten", Some(map.forgotten)),
         ("filtered", Some(map.filtered)),
+        ("own_threads", Some(map.own_threads)),
         ("rate_limited", Some(map.rate_limited)),
         ("skipped", map.skipped),
     ];

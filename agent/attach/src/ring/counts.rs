@@ -47,6 +47,7 @@ impl CpuCounts {
             EventLedger {
                 recorded: now.recorded.saturating_sub(before.recorded),
                 filtered: now.filtered.saturating_sub(before.filtered),
+                own: now.own.saturating_sub(before.own),
                 arrived: now.arrived.saturating_sub(before.arrived),
                 lost: difference(now.lost, before.lost),
                 cut: now.cut.saturating_sub(before.cut),
@@ -73,14 +74,14 @@ pub struct CountNumbers {
     unmarked: u64,
     overwritten: u64,
     names_lost: u64,
-    /// Of each slot: recorded, filtered, arrived, cut; lost.
-    rows: Vec<([u64; 4], [u64; LossCause::COUNT])>,
+    /// Of each slot: recorded, filtered, own, arrived, cut; lost.
+    rows: Vec<([u64; 5], [u64; LossCause::COUNT])>,
 }
 
 impl From<&CpuCounts> for CountNumbers {
     fn from(counts: &CpuCounts) -> Self {
         let CpuCounts { head, events, lost, unmarked, overwritten, names_lost, rows } = counts;
-        let row = |of: &EventLedger| ([of.recorded, of.filtered, of.arrived, of.cut], of.lost);
+        let row = |of: &EventLedger| ([of.recorded, of.filtered, of.own, of.arrived, of.cut], of.lost);
         Self {
             head: *head,
             events: *events,
@@ -96,9 +97,10 @@ impl From<&CpuCounts> for CountNumbers {
 impl From<CountNumbers> for CpuCounts {
     fn from(numbers: CountNumbers) -> Self {
         let CountNumbers { head, events, lost, unmarked, overwritten, names_lost, rows } = numbers;
-        let row = |([recorded, filtered, arrived, cut], lost): ([u64; 4], _)| EventLedger {
+        let row = |([recorded, filtered, own, arrived, cut], lost): ([u64; 5], _)| EventLedger {
             recorded,
             filtered,
+            own,
             arrived,
             lost,
             cut,

@@ -35,6 +35,8 @@ pub struct Losses {
     pub forgotten: u64,
     /// Their filter, or the choice of threads, leaves them out.
     pub filtered: u64,
+    /// They are of the recorder's own threads.
+    pub own_threads: u64,
     /// They are beyond the rate.
     pub rate_limited: u64,
     /// The kernel did not call the program; `None` where it does not count that.

@@ -92,6 +92,7 @@ struct Map {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Before {
     filtered: u64,
+    own_threads: u64,
     rate_limited: u64,
     skipped: u64,
 }
@@ -134,6 +135,7 @@ impl Map {
         for counts in counted {
             for event in counts.rows.iter().take(slots) {
                 refused.filtered += event.filtered;
+                refused.own_threads += event.own;
                 refused.rate_limited += event.lost[agent_ebpf::LossCause::RateLimit as usize];
             }
         }
@@ -249,6 +251,7 @@ impl Maps {
         let (now, before) = (map.refused(&self.cpus), map.before());
         contents.losses.skipped = map.skipped().map(|skipped| skipped.saturating_sub(before.skipped));
         contents.losses.filtered = now.filtered.saturating_sub(before.filtered);
+        contents.losses.own_threads = now.own_threads.saturating_sub(before.own_threads);
         contents.losses.rate_limited = now.rate_limited.saturating_sub(before.rate_limited);
         contents.losses.forgotten += map.forgotten.load(Ordering::Relaxed);
         Some(contents)

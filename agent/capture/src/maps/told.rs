@@ -38,6 +38,7 @@ pub fn counted_map(
         forgotten: losses.forgotten,
         open: contents.open,
         filtered: losses.filtered,
+        own_threads: losses.own_threads,
         rate_limited: losses.rate_limited,
         skipped: losses.skipped,
     }

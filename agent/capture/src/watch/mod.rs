@@ -78,6 +78,8 @@ pub struct WatchCounts {
     pub waiting: u64,
     /// Firings that the rule's filter has left out.
     pub filtered: u64,
+    /// Firings in this process's own threads, which are left out.
+    pub own_threads: u64,
     /// Firings that the kernel kept from the rule's programs, because another one was running on the CPU:
     /// nobody knows whether they match. `None` where the kernel does not count them.
     pub skipped: Option<u64>,

@@ -65,6 +65,7 @@ pub(super) struct Target {
 struct Sums {
     recorded: u64,
     filtered: u64,
+    own: u64,
     lost: u64,
 }
 
@@ -73,6 +74,7 @@ impl Sums {
         let intended = row.lost[LossCause::RateLimit as usize];
         self.recorded = self.recorded.wrapping_add(row.recorded);
         self.filtered = self.filtered.wrapping_add(row.filtered);
+        self.own = self.own.wrapping_add(row.own);
         self.lost = self.lost.wrapping_add(row.lost.iter().sum::<u64>().wrapping_sub(intended));
     }
 }
@@ -177,13 +179,14 @@ impl Rules {
     pub(super) fn counts(&self, id: RuleId) -> Option<WatchCounts> {
         let added = self.added.get(&id)?;
         let now = self.sums(&added.slots);
-        let Sums { recorded, filtered, lost } = added.before;
+        let Sums { recorded, filtered, own, lost } = added.before;
         let Misses { programs, .. } = added.programs.misses(&added.links.fast, &added.links.probes);
         Some(WatchCounts {
             told: added.told,
             untold: now.lost.wrapping_sub(lost),
             waiting: now.recorded.wrapping_sub(recorded).saturating_sub(added.told),
             filtered: now.filtered.wrapping_sub(filtered),
+            own_threads: now.own.wrapping_sub(own),
             skipped: programs.iter().map(|program| program.misses).sum(),
         })
     }

@@ -145,7 +145,9 @@ impl Compiler<'_> {
         preemption.disable(&mut self.code);
         self.code.load_imm(R4, -1);
         let of_anyone = if layout.of_anyone { begin_flags::OF_ANYONE } else { 0 };
-        let flags = preemption.begin_flags() | begin_flags::REGISTERS | of_anyone;
+        let is_breakpoint = self.program.address == ProbeAddress::BehindBreakpoint && !layout.returns;
+        let breakpoint = if is_breakpoint { begin_flags::BREAKPOINT } else { 0 };
+        let flags = preemption.begin_flags() | begin_flags::REGISTERS | of_anyone | breakpoint;
         let max = layout.max();
         if self.program.stage.is_some_and(|stage| stage.counter.is_some()) {
             self.code.count_record(0, flags, out);

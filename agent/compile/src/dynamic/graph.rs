@@ -342,7 +342,7 @@ impl Bodies {
         };
         Some(HookProgram {
             name: name.to_owned(),
-            body: self.body(at, root)?,
+            body: self.body(at, root, matches!(hooks.first(), Some(Hook::Kernel { .. })))?,
             on_refusal: OnRefusal::of_attach_points(hooks.len()),
             hooks,
             preemption: Preemption::Off,
@@ -351,11 +351,12 @@ impl Bodies {
     }
 
     /// R6 is the context, R7 the record, R8 the call.
-    fn body(&self, at: At, root: bool) -> Option<Body> {
+    fn body(&self, at: At, root: bool, kprobes: bool) -> Option<Body> {
         let mut code = Assembler::default();
         code.alu(Alu::Mov, R6, R1);
         match at {
-            At::Entry => self.enter(&mut code, root),
+            // A kprobe that is no place of ftrace's is a breakpoint.
+            At::Entry => self.enter(&mut code, root, if kprobes { begin_flags::BREAKPOINT } else { 0 }),
             At::Return => self.leave(&mut code),
             At::Both(is_return) => {
                 let returns = code.label();
@@ -363,7 +364,7 @@ impl Bodies {
                 // A `bool`: the rest of the register is anything.
                 code.alu_imm(Alu::And, R0, 1);
                 code.jump_imm(Jump::NotEqual, R0, 0, returns);
-                self.enter(&mut code, root);
+                self.enter(&mut code, root, 0);
                 code.bind(returns);
                 self.leave(&mut code);
             }
@@ -371,9 +372,9 @@ impl Bodies {
         Body::new(code)
     }
 
-    fn enter(&self, code: &mut Assembler, root: bool) {
+    fn enter(&self, code: &mut Assembler, root: bool, flags: u32) {
         let (out, unknown) = (code.label(), code.label());
-        self.event(code, root);
+        self.event(code, root, flags);
         code.alu(Alu::Mov, R1, R6);
         code.address(R2, FP, EVENT.into());
         code.relocated_imm(R3, Relocation::Slot(0));
@@ -381,7 +382,7 @@ impl Bodies {
         code.jump_imm(Jump::Equal, R0, 0, unknown);
         code.alu(Alu::Mov, R8, R0);
         let Entry { function, depth, len, .. } = self.entry;
-        begin(code, 0, len, out);
+        begin(code, (0, flags), len, out);
         code.load(8, R1, FP, EVENT + std::mem::offset_of!(CallEvent, function) as i16);
         code.store(8, R7, function, R1);
         code.load(4, R1, R8, std::mem::offset_of!(Call, depth) as i16);
@@ -399,14 +400,14 @@ impl Bodies {
 
     fn leave(&self, code: &mut Assembler) {
         let out = code.label();
-        self.event(code, false);
+        self.event(code, false, 0);
         code.alu(Alu::Mov, R1, R6);
         code.address(R2, FP, EVENT.into());
         code.address(R3, FP, END.into());
         code.call(Subprogram::GraphLeave);
         code.jump_imm(Jump::Equal, R0, 0, out);
         let Exit { function, depth, overrun, start, end: end_at, value, len, .. } = self.exit;
-        begin(code, 1, len, out);
+        begin(code, (1, 0), len, out);
         let from = |offset: usize| END + offset as i16;
         let copies = [
             (8, EVENT + std::mem::offset_of!(CallEvent, function) as i16, (function, 8)),
@@ -430,7 +431,7 @@ impl Bodies {
     }
 
     /// Writes down what is known of the call.
-    fn event(&self, code: &mut Assembler, root: bool) {
+    fn event(&self, code: &mut Assembler, root: bool, flags: u32) {
         use std::mem::offset_of;
         let slot = |offset: usize| EVENT + offset as i16;
         code.load(8, R1, R6, self.stack_pointer);
@@ -445,6 +446,7 @@ impl Bodies {
         code.store_imm(4, FP, slot(offset_of!(CallEvent, stack_size)), self.stack_size as i32);
         code.store_imm(4, FP, slot(offset_of!(CallEvent, root)), root.into());
         code.store_imm(4, FP, slot(offset_of!(CallEvent, max_depth)), self.max_depth as i32);
+        code.store_imm(4, FP, slot(offset_of!(CallEvent, flags)), flags.cast_signed());
     }
 }
 
@@ -460,9 +462,10 @@ fn attach_points(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Opti
 }
 
 /// Takes space for a record of `len` bytes, to R7, and fills it with zeros after the common fields.
-fn begin(code: &mut Assembler, event: usize, len: u32, out: Label) {
+fn begin(code: &mut Assembler, (event, flags): (usize, u32), len: u32, out: Label) {
     code.load_imm(R4, -1);
-    code.begin_record(event, Preemption::Off.begin_flags() | begin_flags::REGISTERS, len, out);
+    let flags = flags | Preemption::Off.begin_flags() | begin_flags::REGISTERS;
+    code.begin_record(event, flags, len, out);
     for word in 2..len / 4 {
         code.store_imm(4, R7, (4 * word) as i16, 0);
     }

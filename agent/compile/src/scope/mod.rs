@@ -105,6 +105,11 @@ impl Scope {
         only | self.except.bits() << agent_ebpf::tracking::EXCEPT
     }
 
+    /// Whether there is something that threads must not be.
+    pub fn excludes(&self) -> bool {
+        self.except.bits() != 0
+    }
+
     /// What is recorded, in a few words: each leaves out others.
     pub fn told(&self) -> Vec<String> {
         let only = self.only.0.iter().map(|(attribute, set)| match set.texts.as_slice() {

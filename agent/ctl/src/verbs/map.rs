@@ -156,6 +156,7 @@ fn counted(map: &CountedMap) -> Node {
         ("forgotten", Some(map.forgotten)),
         ("open", Some(map.open)),
         ("filtered", Some(map.filtered)),
+        ("own_threads", Some(map.own_threads)),
         ("rate_limited", Some(map.rate_limited)),
         ("skipped", map.skipped),
     ];

@@ -241,6 +241,7 @@ impl Entry {
             forgotten: 0,
             open: 0,
             filtered: 0,
+            own_threads: 0,
             rate_limited: 0,
             // Matches that the daemon could not be told are the trigger's `missed`.
             skipped: None,
