@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use super::build::{Built, Program, WITH_ALL_FEATURES, tests_of};
+use super::timings::quickest;
 use crate::{Result, process};
 
 /// Tests of a program run one after the other: libtest would have their output in no order.
@@ -46,19 +47,36 @@ pub(super) struct Job {
     pub(super) tells: Tells,
 }
 
+/// Which tests of a program are run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Choice<'a> {
+    /// A part of their names.
+    pub(super) filter: Option<&'a str>,
+    /// Only the quickest of a program that is a suite.
+    pub(super) is_quick: bool,
+}
+
 impl Job {
-    /// The jobs of a program: all of its tests, or those with `filter` in their names.
-    pub(super) fn of_program(program: &Program, built: &Built, filter: Option<&str>) -> Result<Vec<Self>> {
+    /// The jobs of a program.
+    pub(super) fn of_program(program: &Program, built: &Built, choice: Choice<'_>) -> Result<Vec<Self>> {
         if !matches!(program.suite(), "live" | "vm") {
             let mut command = command(program, built)?;
-            command.args(filter).arg(ONE_BY_ONE);
+            command.args(choice.filter).arg(ONE_BY_ONE);
             return Ok(vec![Self::new(program, &program.name, None, command, Runs::Anywhere)]);
         }
         let tests = tests_of(program)?;
+        let is_wanted = |test: &str| choice.filter.is_none_or(|filter| test.contains(filter));
+        let places =
+            tests.iter().filter(|test| is_wanted(test)).map(|test| (test.as_str(), place(program, test)));
+        let mut places: Vec<_> = places.collect();
+        if choice.is_quick {
+            let all: Vec<_> = places.iter().map(|(_, place)| (place.subject, place.test)).collect();
+            let quick = quickest(program.suite(), &all);
+            places.retain(|(_, place)| quick.contains(&(place.subject, place.test)));
+        }
         let mut jobs = Vec::new();
         let mut alone: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for name in tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter))) {
-            let Place { subject, runs, .. } = place(program, name);
+        for (name, Place { subject, runs, .. }) in places {
             match runs {
                 Runs::Recording => alone.entry(subject).or_default().push(name),
                 Runs::Anywhere | Runs::Guest => jobs.push(Self::of_test(program, built, name)?),

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use self::build::Built;
 pub(super) use self::build::{ENV_STATICS, static_programs};
-use self::job::Job;
+use self::job::{Choice, Job};
 use self::timings::{Steps, Timings};
 use self::totals::Totals;
 use super::setup::{Purpose, setup};
@@ -32,12 +32,13 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "test",
-    args: "[--suite unit|doc|files|live|fuzz|vm] [--changed[=REVISION]] [--timings] [FILTER]",
+    args: "[--suite unit|doc|files|live|fuzz|vm] [--quick] [--changed[=REVISION]] [--timings] [FILTER]",
     about: "Runs every test; the last line is `N passed, N failed`\n\
             unit: of the crates; doc: the examples; files: of what reads and writes files; live: against this machine's kernel, as\n\
             root, one at a time but for those of the module `beside`; fuzz: each target for a number of inputs; vm: in QEMU on\n\
-            Debian's kernels. FILTER is a part of a test's name. --changed: only what can fail because of what changed since\n\
-            REVISION (default: HEAD, and what is not committed). --timings: how long each suite, subject and test took.",
+            Debian's kernels. FILTER is a part of a test's name. --quick: unit, files, and the live tests that took least\n\
+            in earlier runs, four minutes of them. --changed: only what can fail because of what changed since REVISION\n\
+            (default: HEAD, and what is not committed). --timings: how long each suite, subject and test took.",
     run,
 };
 
@@ -46,11 +47,15 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 /// The suites, in the order in which they begin.
 pub(super) const SUITES: [&str; 6] = ["unit", "doc", "files", "fuzz", "live", "vm"];
 
+/// Those that a quick run has something of: all of the first two, and of the last one the quickest tests.
+const QUICK: [&str; 3] = ["unit", "files", "live"];
+
 /// What is to be run.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     suite: Option<String>,
     changed_since: Option<String>,
+    is_quick: bool,
     timings: bool,
     filter: Option<String>,
 }
@@ -62,6 +67,7 @@ impl Wanted {
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--suite" => wanted.suite = Some(args.next().ok_or("--suite wants a name")?.clone()),
+                "--quick" => wanted.is_quick = true,
                 "--timings" => wanted.timings = true,
                 "--changed" => wanted.changed_since = Some("HEAD".to_owned()),
                 option if option.starts_with("--changed=") => {
@@ -77,7 +83,19 @@ impl Wanted {
         if let Some(suite) = wanted.suite.as_deref().filter(|suite| !SUITES.contains(suite)) {
             return Err(format!("no such suite: {suite} (there are {})", SUITES.join(", ")).into());
         }
+        if let Some(suite) = wanted.suite.as_deref().filter(|suite| wanted.is_quick && !QUICK.contains(suite))
+        {
+            return Err(format!("a quick run has nothing of {suite}").into());
+        }
         Ok(wanted)
+    }
+
+    fn choice(&self) -> Choice<'_> {
+        Choice { filter: self.filter.as_deref(), is_quick: self.is_quick }
+    }
+
+    fn has_suite(&self, suite: &str) -> bool {
+        self.suite.as_deref().is_none_or(|only| only == suite) && (!self.is_quick || QUICK.contains(&suite))
     }
 }
 
@@ -87,12 +105,8 @@ fn run(args: &[String]) -> Result {
         Some(revision) => changed::Selection::since(revision)?,
         None => changed::Selection::everything(),
     };
-    let suites: Vec<&str> = SUITES
-        .into_iter()
-        .filter(|suite| {
-            wanted.suite.as_deref().is_none_or(|only| only == *suite) && selection.has_suite(suite)
-        })
-        .collect();
+    let suites: Vec<&str> =
+        SUITES.into_iter().filter(|suite| wanted.has_suite(suite) && selection.has_suite(suite)).collect();
     if suites.is_empty() {
         println!("0 passed, 0 failed");
         eprintln!("nothing that changed has a test: {}", selection.reason());
@@ -109,12 +123,12 @@ fn run(args: &[String]) -> Result {
     let mut timings = Timings::default();
     let mut steps = Steps::default();
     let jobs = |suite: &str, built: &Built| -> Result<Vec<Job>> {
-        let mut jobs = jobs_of(suite, built, wanted.filter.as_deref())?;
+        let mut jobs = jobs_of(suite, built, wanted.choice())?;
         jobs.retain(|job| selection.has_subject(&job.suite, &job.subject));
         Ok(jobs)
     };
     schedule::run(|add| build(&suites, &mut steps, jobs, add), &mut totals, &mut timings)?;
-    timings.save();
+    timings.save(wanted.is_quick || wanted.filter.is_some());
     if wanted.timings {
         eprint!("{steps}{timings}");
     }
@@ -157,14 +171,17 @@ fn build(
 }
 
 /// The jobs of a suite. The fuzzer is built here, if it has targets that are wanted.
-fn jobs_of(suite: &str, built: &Built, filter: Option<&str>) -> Result<Vec<Job>> {
+fn jobs_of(suite: &str, built: &Built, choice: Choice<'_>) -> Result<Vec<Job>> {
     Ok(match suite {
-        "doc" => vec![Job::doc(filter)],
-        "fuzz" => fuzz::smoke(filter)?.into_iter().map(|(name, command)| Job::fuzz(name, command)).collect(),
+        "doc" => vec![Job::doc(choice.filter)],
+        "fuzz" => {
+            let targets = fuzz::smoke(choice.filter)?.into_iter();
+            targets.map(|(name, command)| Job::fuzz(name, command)).collect()
+        }
         _ => {
             let mut jobs = Vec::new();
             for program in built.programs.iter().filter(|program| program.suite() == suite) {
-                jobs.append(&mut Job::of_program(program, built, filter)?);
+                jobs.append(&mut Job::of_program(program, built, choice)?);
             }
             jobs
         }
@@ -210,11 +227,21 @@ mod tests {
     fn arguments_are_understood_or_refused() {
         let all = wanted(&["--suite", "vm", "--changed=main", "--timings", "boots"]).expect("it is right");
         let text = |text: &str| Some(text.to_owned());
-        let expected =
-            Wanted { suite: text("vm"), changed_since: text("main"), timings: true, filter: text("boots") };
+        let expected = Wanted {
+            suite: text("vm"),
+            changed_since: text("main"),
+            timings: true,
+            filter: text("boots"),
+            ..Wanted::default()
+        };
         assert_eq!(all, expected);
         assert_eq!(wanted(&["--changed"]).expect("it is right").changed_since, text("HEAD"));
-        for wrong in [&["--suite"][..], &["--suite", "none"], &["a", "b"], &["--fast"]] {
+        let quick = wanted(&["--quick"]).expect("it is right");
+        let suites: Vec<_> = SUITES.into_iter().filter(|suite| quick.has_suite(suite)).collect();
+        assert_eq!(suites, QUICK);
+        for wrong in
+            [&["--suite"][..], &["--suite", "none"], &["a", "b"], &["--fast"], &["--quick", "--suite", "vm"]]
+        {
             assert!(wanted(wrong).is_err(), "{wrong:?}");
         }
     }

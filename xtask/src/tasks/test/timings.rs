@@ -1,6 +1,6 @@
 //! How long everything took: for the table of `--timings`, and for the order of the next run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,9 +11,31 @@ use crate::{Result, workspace};
 /// Tests that take less are not in the table.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
-/// Jobs that take long, for the first run: the longest first, so that none of them is what everybody waits
-/// for at the end.
-const LONG: [&str; 6] = ["cost", "oracle", "probes", "graph", "hotplug", "functions"];
+/// About how many seconds subjects take together on two cores, for runs without times of earlier ones: those of
+/// long jobs, which begin first, and those of short live tests, which a quick run has.
+const EXPECTED: &[(&str, &str, u64)] = &[
+    ("vm", "cost", 60),
+    ("vm", "oracle", 50),
+    ("vm", "probes", 40),
+    ("vm", "graph", 30),
+    ("vm", "hotplug", 20),
+    ("vm", "functions", 10),
+    ("live", "export_html", 90),
+    ("live", "tables_questions", 50),
+    ("live", "filter_stock", 50),
+    ("live", "hostile_names", 35),
+    ("live", "analysis", 30),
+    ("live", "switches", 25),
+    ("live", "places", 20),
+    ("live", "strings", 15),
+    ("live", "binaries", 10),
+    ("live", "lanes", 8),
+    ("live", "reading", 4),
+    ("live", "types", 4),
+];
+
+/// How long the live tests of a quick run take by the times of earlier ones.
+const QUICK: Duration = Duration::from_mins(4);
 
 /// How long everything took that is no test.
 #[derive(Debug, Default)]
@@ -65,10 +87,11 @@ impl Timings {
             took,
         });
         if job.test.is_none() {
-            let row = |(test, took)| Row {
+            let module = format!("{subject}::");
+            let row = |(test, took): (String, Duration)| Row {
                 suite: suite.clone(),
                 subject: subject.clone(),
-                test: Some(test),
+                test: Some(test.strip_prefix(&module).map_or(test.clone(), str::to_owned)),
                 is_job: false,
                 took,
             };
@@ -76,17 +99,23 @@ impl Timings {
         }
     }
 
-    /// Keeps the jobs' times for the order of the next run.
-    pub(super) fn save(&self) {
+    /// Keeps the times for the order of the next run; those of whole subjects only of a run that left out
+    /// none of their tests.
+    pub(super) fn save(&self, left_out: bool) {
         let mut known = load();
         for Row { suite, subject, test, took, .. } in &self.rows {
-            known.insert(key(suite, subject, test.as_deref()), took.as_millis());
+            if test.is_some() || !left_out {
+                known.insert(key(suite, subject, test.as_deref()), *took);
+            }
         }
-        let lines: Vec<_> = known.iter().map(|(key, millis)| format!("{millis}\t{key}\n")).collect();
+        let lines = known.iter().map(|(key, took)| format!("{}\t{key}\n", took.as_millis()));
         // The order is all that suffers.
-        let _ = std::fs::write(path(), lines.concat());
+        let _ = std::fs::write(path(), lines.collect::<String>());
     }
 }
+
+/// Times by [`key`].
+type Known = BTreeMap<String, Duration>;
 
 fn path() -> PathBuf {
     workspace::target_dir().join("test-timings")
@@ -96,28 +125,62 @@ fn key(suite: &str, subject: &str, test: Option<&str>) -> String {
     format!("{suite}\t{subject}\t{}", test.unwrap_or_default())
 }
 
-/// The times of earlier runs, in milliseconds.
-fn load() -> BTreeMap<String, u128> {
+/// The times of earlier runs.
+fn load() -> Known {
     let text = std::fs::read_to_string(path()).unwrap_or_default();
     let line = |line: &str| {
         let (millis, key) = line.split_once('\t')?;
-        Some((key.to_owned(), millis.parse().ok()?))
+        Some((key.to_owned(), Duration::from_millis(millis.parse().ok()?)))
     };
     text.lines().filter_map(line).collect()
+}
+
+/// How long a subject takes as far as is known beforehand.
+fn expected(suite: &str, subject: &str) -> Option<Duration> {
+    let found = EXPECTED.iter().find(|(of, name, _)| (*of, *name) == (suite, subject));
+    found.map(|(.., seconds)| Duration::from_secs(*seconds))
 }
 
 /// Sorts jobs so that long ones begin first, by the times of earlier runs. Suites keep their order among what
 /// was never run.
 pub(super) fn longest_first(jobs: &mut [Job]) {
     let known = load();
-    let guess = |job: &Job| {
-        let index = LONG.iter().position(|long| job.suite == "vm" && *long == job.subject);
-        index.map_or(0, |index| (LONG.len() - index) as u128 * 10_000)
-    };
     jobs.sort_by_cached_key(|job| {
-        let took = known.get(&key(&job.suite, &job.subject, job.test.as_deref()));
-        std::cmp::Reverse(took.copied().unwrap_or_else(|| guess(job)))
+        let took = known.get(&key(&job.suite, &job.subject, job.test.as_deref())).copied();
+        std::cmp::Reverse(took.or_else(|| expected(&job.suite, &job.subject)).unwrap_or_default())
     });
+}
+
+/// A test: its subject, and its name in it.
+pub(super) type Test<'n> = (&'n str, &'n str);
+
+/// The quickest of a suite's tests, as many as [`QUICK`] has time for.
+pub(super) fn quickest<'n>(suite: &str, tests: &[Test<'n>]) -> BTreeSet<Test<'n>> {
+    quickest_by(&load(), suite, tests)
+}
+
+/// A new test is among them: one that was never run of a subject that was. Of a subject that was not, nothing
+/// but [`EXPECTED`] is known.
+fn quickest_by<'n>(known: &Known, suite: &str, tests: &[Test<'n>]) -> BTreeSet<Test<'n>> {
+    let known = |(subject, test): &Test<'_>| known.get(&key(suite, subject, Some(test))).copied();
+    let was_run: BTreeSet<&str> =
+        tests.iter().filter(|test| known(test).is_some()).map(|(subject, _)| *subject).collect();
+    let time = |test: &Test<'_>| {
+        let (subject, _) = test;
+        if was_run.contains(subject) {
+            return Some(known(test).unwrap_or_default());
+        }
+        let of_subject = tests.iter().filter(|(other, _)| other == subject).count();
+        Some(expected(suite, subject)? / u32::try_from(of_subject).ok()?)
+    };
+    let mut times: Vec<_> = tests.iter().filter_map(|test| Some((time(test)?, *test))).collect();
+    times.sort_unstable();
+    let mut sum = Duration::ZERO;
+    let fits = times.into_iter().take_while(|(time, _)| {
+        sum += *time;
+        sum <= QUICK
+    });
+    fits.map(|(_, test)| test).collect()
 }
 
 impl fmt::Display for Timings {
@@ -154,7 +217,36 @@ impl fmt::Display for Timings {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::job::BESIDE;
     use super::*;
+
+    #[test]
+    fn a_quick_run_has_the_quickest_and_the_new_tests() {
+        let tests = [("stop", "a"), ("stop", "b"), ("stop", "new"), ("flame", "c")];
+        let time = |subject: &str, test: &str, seconds| {
+            (key("live", subject, Some(test)), Duration::from_secs(seconds))
+        };
+        let known = [time("stop", "a", 200), time("stop", "b", 50), time("flame", "c", 10)].into();
+        let quick = quickest_by(&known, "live", &tests);
+        assert_eq!(quick, [("stop", "b"), ("stop", "new"), ("flame", "c")].into());
+        // Without times, those of subjects that are expected to be short.
+        let mut live = EXPECTED.iter().filter(|(suite, ..)| *suite == "live");
+        let &(_, subject, _) = live.next_back().expect("there are some");
+        let quick = quickest_by(&Known::new(), "live", &[(subject, "a"), ("no such subject", "b")]);
+        assert_eq!(quick, [(subject, "a")].into());
+    }
+
+    #[test]
+    fn what_is_expected_is_of_subjects_that_exist() {
+        for (suite, subject, _) in EXPECTED {
+            let dir = if *suite == "vm" { "vm-tests/tests/guests" } else { "tests/tests/live" };
+            let dir = workspace::root().join(dir);
+            let is_in = |dir: &Path| dir.join(format!("{subject}.rs")).exists() || dir.join(subject).is_dir();
+            assert!(is_in(&dir) || is_in(&dir.join(BESIDE)), "{suite} {subject}");
+        }
+    }
 
     #[test]
     fn the_table_has_suites_subjects_and_long_tests() {
