@@ -11,6 +11,7 @@ use clap::Args;
 use super::exit::ExitCode;
 use super::export_ltt::LttArgs;
 use super::export_tables::{self, TableArgs};
+use super::features::Feature;
 use super::input;
 #[cfg(feature = "store")]
 use super::remote::{self, AccessArgs};
@@ -213,6 +214,9 @@ impl ExportArgs {
 
 fn choose(args: &ExportArgs) -> Result<&'static Known, CliError> {
     let known = KNOWN.iter().find(|known| known.name == args.format).ok_or_else(|| {
+        if let Some(feature) = Feature::of_format(&args.format) {
+            return CliError::Usage(feature.absence());
+        }
         let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
         CliError::Usage(format!("no export format {:?}; known: {}", args.format, names.join(", ")))
     })?;
@@ -259,6 +263,7 @@ impl Way {
                     let why = "--partition adds to a data set, which is neither replaced (--force) nor packed (--tar)";
                     return Err(CliError::Usage(why.to_owned()));
                 }
+                Feature::refuse_stores([args.out.as_path()])?;
                 #[cfg(feature = "store")]
                 if let Some(url) = remote::url(&args.out) {
                     let access = (url.to_owned(), args.access.access());
@@ -368,6 +373,29 @@ impl Line {
     fn clear(&self) {
         if self.last.lock().is_ok_and(|last| last.1) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::{Cli, Command};
+    use super::*;
+
+    #[test]
+    fn formats_of_a_feature_are_known_or_name_it() {
+        for format in ["parquet", "sqlite", "arrow"] {
+            let line = ["tracer-agent", "export", "--format", format, "trace.dat", "OUT"];
+            let Command::Export(args) = Cli::try_parse_from(line).unwrap().command else {
+                panic!("{line:?}");
+            };
+            match choose(&args) {
+                Ok(known) => assert!(known.name == format && cfg!(feature = "tables"), "{format}"),
+                Err(CliError::Usage(text)) => assert!(text.ends_with("`--features tables`"), "{text}"),
+                Err(error) => panic!("{error}"),
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod exit;
 pub mod export;
 mod export_ltt;
 mod export_tables;
+mod features;
 mod following;
 #[cfg(feature = "store")]
 pub mod get;
@@ -57,7 +58,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{IsTerminal as _, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -70,6 +71,7 @@ pub use command::CommandError;
 pub use dispositions::{ignore_file_size_signal, note_dispositions};
 pub use error::CliError;
 
+use features::Feature;
 pub use report::TraceFile;
 use stdx::terminal::SafeWriter;
 
@@ -193,6 +195,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => {
             if error.use_stderr() {
+                if let Some(feature) = Feature::missing(&error, &args) {
+                    tell(&format!("tracer-agent: {}", feature.absence()));
+                    return exit::ExitCode::Usage.into();
+                }
                 // It repeats what was typed.
                 tell(error.render().to_string().trim_end());
                 if let Some(instead) = substitute(&error, &args) {
@@ -257,10 +263,14 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             Ok(exit::ExitCode::Ok.code())
         }
         Command::Report(args) => {
+            Feature::refuse_stores(args.inputs.iter().chain(&args.files).map(PathBuf::as_path))?;
             let matches = arguments.cloned().unwrap_or_default();
             Ok(report::run(args, &matches, &mut stdout)?.code())
         }
-        Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
+        Command::Info(args) => {
+            Feature::refuse_stores([args.file.as_path()])?;
+            Ok(info::run(args, &mut stdout)?.code())
+        }
         Command::Hist(args) => Ok(hist::run(args, &mut stdout)?.code()),
         Command::Analyze(args) => Ok(analyze::run(args, &mut stdout)?.code()),
         Command::Diff(args) => Ok(diff::run(args, &mut stdout)?.code()),

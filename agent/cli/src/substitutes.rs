@@ -40,13 +40,18 @@ const SUBSTITUTES: [Substitute; 18] = [
     ),
 ];
 
+/// The name of an option, as it was written.
+pub(super) fn name(option: &str) -> Option<&str> {
+    match option.strip_prefix("--") {
+        Some(_) => option.split('=').next(),
+        // Its value may follow without a blank.
+        None => option.get(..2),
+    }
+}
+
 /// What to use instead of an option, as it was written.
 pub(super) fn of(command: &str, option: &str) -> Option<&'static str> {
-    let name = match option.strip_prefix("--") {
-        Some(_) => option.split('=').next().unwrap_or(option),
-        // Its value may follow without a blank.
-        None => option.get(..2)?,
-    };
+    let name = name(option)?;
     let found = SUBSTITUTES.iter().find(|(of, options, _)| *of == command && options.contains(&name));
     found.map(|(.., instead)| *instead)
 }
