@@ -1,9 +1,10 @@
 //! Why a package could not be made.
 
 use std::{
+    ffi::OsStr,
     io,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
+    process::{Command, ExitStatus, Output},
 };
 
 /// Why a package could not be made.
@@ -27,7 +28,7 @@ pub enum Error {
         /// The system's answer.
         cause: io::Error,
     },
-    /// A program that makes packages has failed.
+    /// A program has failed.
     #[error("{program} failed ({status}):\n{output}")]
     Program {
         /// Its name.
@@ -50,17 +51,28 @@ impl Error {
     }
 }
 
-/// Runs a program to its end; what it printed.
+/// Runs a program of this machine to its end; what it printed.
 pub(crate) fn run(command: &mut Command) -> Result<String, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(cause) => return Err(Error::Start { program, cause }),
-    };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() {
-        return Ok(text(&output.stdout));
+    match command.output() {
+        Ok(output) => printed(program, output),
+        Err(cause) => Err(Error::Start { program, cause }),
     }
-    let said = text(&output.stdout) + &text(&output.stderr);
-    Err(Error::Program { program, status: output.status, output: said.trim_end().to_owned() })
+}
+
+/// Runs a file to its end; what it printed.
+pub(crate) fn run_file(file: &Path, args: &[&OsStr]) -> Result<String, Error> {
+    // A name without a directory would be looked for in PATH.
+    let program = std::path::absolute(file).map_err(Error::file("find", file))?;
+    let output = Command::new(program).args(args).output().map_err(Error::file("run", file))?;
+    printed(file.display().to_string(), output)
+}
+
+fn printed(program: String, Output { status, stdout, stderr }: Output) -> Result<String, Error> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if status.success() {
+        return Ok(text(&stdout));
+    }
+    let output = text(&stdout) + &text(&stderr);
+    Err(Error::Program { program, status, output: output.trim_end().to_owned() })
 }

@@ -9,7 +9,7 @@ use std::{
 
 use flate2::{Compression, GzBuilder};
 
-use crate::{Error, NAME, Release, source};
+use crate::{Error, NAME, Release, error, source};
 
 /// Whose conventions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Entry {
 /// What all families have, without what only one of them wants to know of a package.
 ///
 /// # Errors
-/// The manuals cannot be written.
+/// The program cannot be run, or its man pages cannot be read.
 pub fn entries(release: &Release, family: Family) -> Result<Vec<Entry>, Error> {
     let config = || source("agent/packaging/agent.toml");
     let mut entries = vec![
@@ -117,17 +117,17 @@ pub fn entries(release: &Release, family: Family) -> Result<Vec<Entry>, Error> {
         let from = source("agent/packaging").join(file);
         entries.push(Entry::copy(format!("usr/lib/{dir}/{NAME}.conf"), from));
     }
-    entries.append(&mut manuals(family)?);
+    entries.append(&mut manuals(release, family)?);
     entries.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(entries)
 }
 
-/// Man pages and completions, each where its reader looks.
-fn manuals(family: Family) -> Result<Vec<Entry>, Error> {
-    let scratch = tempfile::tempdir().map_err(Error::file("make a directory in", &std::env::temp_dir()))?;
-    manuals::write(scratch.path()).map_err(Error::file("write manuals to", scratch.path()))?;
+/// Man pages and completions, each where its reader looks. The program itself writes them.
+fn manuals(release: &Release, family: Family) -> Result<Vec<Entry>, Error> {
+    let pages = tempfile::tempdir().map_err(Error::file("make a directory in", &std::env::temp_dir()))?;
+    error::run_file(&release.binary, &["generate".as_ref(), "man".as_ref(), pages.path().as_os_str()])?;
     let mut entries = Vec::new();
-    for page in files(&scratch.path().join("man"))? {
+    for page in files(pages.path())? {
         // `tracer-agent-record.1`, `tracer-agent.toml.5`: what a name ends with is the section.
         let section = page.extension().and_then(|extension| extension.to_str()).unwrap_or("1");
         let path = format!("usr/share/man/man{section}/{}.gz", name(&page));
@@ -137,13 +137,13 @@ fn manuals(family: Family) -> Result<Vec<Entry>, Error> {
         Family::Debian => "usr/share/zsh/vendor-completions",
         Family::Rpm | Family::Image => "usr/share/zsh/site-functions",
     };
-    for script in files(&scratch.path().join("completions"))? {
-        let path = match script.extension().and_then(|extension| extension.to_str()) {
-            Some("bash") => format!("usr/share/bash-completion/completions/{NAME}"),
-            Some("fish") => format!("usr/share/fish/vendor_completions.d/{NAME}.fish"),
-            _ => format!("{zsh}/{}", name(&script)),
-        };
-        entries.push(Entry::bytes(path, read(&script)?));
+    for (shell, path) in [
+        ("bash", format!("usr/share/bash-completion/completions/{NAME}")),
+        ("zsh", format!("{zsh}/_{NAME}")),
+        ("fish", format!("usr/share/fish/vendor_completions.d/{NAME}.fish")),
+    ] {
+        let script = error::run_file(&release.binary, &["completions".as_ref(), shell.as_ref()])?;
+        entries.push(Entry::bytes(path, script));
     }
     Ok(entries)
 }

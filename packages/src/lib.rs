@@ -25,7 +25,7 @@ use std::{
 pub use error::Error;
 
 /// The program's name, and the packages'.
-pub const NAME: &str = manuals::PROGRAM;
+pub const NAME: &str = "tracer-agent";
 
 /// What packages say of the program.
 const SUMMARY: &str = "Records kernel events with eBPF into trace.dat files";
@@ -43,7 +43,7 @@ const MAINTAINER: &str = "The tracer-agent developers <maintainers@tracer-agent.
 /// What is packaged.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// The program, linked statically.
+    /// The program, linked statically. It is run for its man pages and completions.
     pub binary: PathBuf,
     /// Its version, as cargo has it: `0.1.0`, `0.2.0-rc.1`.
     pub version: String,

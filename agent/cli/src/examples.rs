@@ -133,3 +133,13 @@ pub(super) const CTL: &str = "EXAMPLES
   tracer-agent ctl status
   tracer-agent ctl stop
   tracer-agent ctl destroy";
+
+pub(super) const COMPLETIONS: &str = "FILES
+  bash  ~/.local/share/bash-completion/completions/tracer-agent
+  zsh   _tracer-agent in a directory of $fpath
+  fish  ~/.config/fish/completions/tracer-agent.fish
+
+EXAMPLES
+  tracer-agent completions bash
+  tracer-agent completions zsh
+  tracer-agent completions fish";

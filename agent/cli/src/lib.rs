@@ -4,6 +4,7 @@ pub mod analyze;
 pub mod check;
 mod choose;
 mod command;
+pub mod completions;
 pub mod convert;
 #[cfg(feature = "daemon")]
 pub mod daemon;
@@ -18,6 +19,7 @@ mod export_ltt;
 mod export_tables;
 mod features;
 mod following;
+pub mod generate;
 #[cfg(feature = "store")]
 pub mod get;
 #[cfg(feature = "daemon")]
@@ -75,6 +77,9 @@ use features::Feature;
 pub use report::TraceFile;
 use stdx::terminal::SafeWriter;
 
+/// The program's name.
+pub const PROGRAM: &str = "tracer-agent";
+
 /// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
 ///
 /// Events of the kernel and of programs (tracepoints, probes of functions, markers, calls) are recorded
@@ -82,7 +87,7 @@ use stdx::terminal::SafeWriter;
 /// other commands print, count, check, split and convert such files, whichever recorder wrote them.
 /// `tracer-agent COMMAND --help` describes each.
 #[derive(Parser, Debug)]
-#[command(name = "tracer-agent", version, max_term_width = 100, after_help = exit_codes())]
+#[command(name = PROGRAM, version, max_term_width = 100, after_help = exit_codes())]
 pub struct Cli {
     /// What to do
     #[command(subcommand)]
@@ -144,6 +149,8 @@ pub enum Command {
     #[cfg(feature = "daemon")]
     #[command(after_help = examples::HEALTH)]
     Health(health::HealthArgs),
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions(completions::Args),
 }
 
 impl Command {
@@ -187,11 +194,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if ctl::is_lttng(args.first()) {
         return ctl::run_as_lttng(args.get(1..).unwrap_or_default());
     }
-    let parsed = Cli::command().try_get_matches_from(&args).and_then(|matches| {
-        let cli = Cli::from_arg_matches(&matches)?;
-        Ok((cli, matches))
-    });
-    let (cli, matches) = match parsed {
+    let parser = Cli::command().subcommand(generate::parser());
+    let parsed = parser.try_get_matches_from(&args).and_then(|matches| Ok((Parsed::of(&matches)?, matches)));
+    let (parsed, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
             if error.use_stderr() {
@@ -212,13 +217,34 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     let arguments = matches.subcommand().map(|(_, arguments)| arguments);
-    match dispatch(&cli.command, arguments) {
+    let ended = match &parsed {
+        Parsed::Command(command) => dispatch(command, arguments),
+        Parsed::Generate(args) => generate::run(args, &mut std::io::stdout().lock()),
+    };
+    match ended {
         // Of what was not all there, not all can have been done.
         Ok(0) if input::was_cut_off() => exit::ExitCode::Failure.into(),
         Ok(code) => code.into(),
         Err(error) => {
             tell(&format!("tracer-agent: {error}"));
             error.exit_code().into()
+        }
+    }
+}
+
+/// A command line.
+enum Parsed {
+    Command(Command),
+    Generate(generate::GenerateArgs),
+}
+
+impl Parsed {
+    fn of(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand() {
+            Some((generate::NAME, arguments)) => {
+                generate::GenerateArgs::from_arg_matches(arguments).map(Self::Generate)
+            }
+            _ => Cli::from_arg_matches(matches).map(|cli| Self::Command(cli.command)),
         }
     }
 }
@@ -296,6 +322,10 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Health(args) => Ok(health::run(args, &mut stdout)?.code()),
         #[cfg(feature = "daemon")]
         Command::Daemon(args) => writes_files(stdout, || daemon::run(args)),
+        Command::Completions(args) => {
+            write_all(&mut stdout, &completions::script(args.shell))?;
+            Ok(exit::ExitCode::Ok.code())
+        }
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())

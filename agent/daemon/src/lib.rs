@@ -68,6 +68,11 @@ pub use daemon::{DaemonError, Ended, Options, run};
 pub use fuzz::fuzz;
 pub use recovery::DEFAULT_STATE;
 
+/// The OpenAPI document of the requests, which `GET /v1/openapi.json` answers.
+pub fn openapi() -> String {
+    http::openapi()
+}
+
 /// What a panic leaves of what a lock protects is whole: it is replaced, not changed in steps.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

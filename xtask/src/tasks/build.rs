@@ -36,3 +36,15 @@ pub(super) fn measured() -> Result<PathBuf> {
     ]))?;
     Ok(workspace::target_dir().join("dist/tracer-agent"))
 }
+
+/// Builds the recorder with all features in the profile of tests; its path.
+pub(super) fn unoptimised() -> Result<PathBuf> {
+    process::run(&mut process::cargo([
+        "build",
+        "--locked",
+        "--package=tracer-agent",
+        "--bin=tracer-agent",
+        "--features=full",
+    ]))?;
+    Ok(workspace::target_dir().join("debug/tracer-agent"))
+}

@@ -42,14 +42,13 @@ fn dist(args: &[String]) -> Result {
     check_static(&binary)?;
     let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;
     fs::write(dir.join(format!("{name}.sha256")), &sum)?;
-    docs::manuals(&dir)?;
+    docs::manuals(&binary, &dir)?;
     packages(&binary, &dir)?;
     println!("{}: {} bytes\n{}", binary.display(), fs::metadata(&binary)?.len(), sum.trim_end());
     Ok(())
 }
 
-/// Makes the packages of a binary. What does it links the whole program, for the manuals, in the profile that
-/// tests build in anyway.
+/// Makes the packages of a binary.
 fn packages(binary: &Path, dir: &Path) -> Result {
     let time = if let Ok(time) = env::var("SOURCE_DATE_EPOCH") {
         time

@@ -14,5 +14,6 @@ mod openapi;
 mod routes;
 mod scrape;
 
+pub(super) use openapi::text as openapi;
 pub(super) use routes::{refuse, router};
 pub(super) use scrape::serve;

@@ -58,3 +58,8 @@ struct Requests;
 pub(super) fn document() -> utoipa::openapi::OpenApi {
     Requests::openapi()
 }
+
+/// The same as text.
+pub(crate) fn text() -> String {
+    document().to_pretty_json().unwrap_or_default() + "\n"
+}

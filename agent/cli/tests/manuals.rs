@@ -6,6 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use cli::completions::{self, Shell};
+#[cfg(not(feature = "daemon"))]
+use cli::exit::ExitCode;
+use cli::generate::{self, Document};
+
 /// The output of a program, which must end well and not complain.
 fn quiet(program: &str, args: &[&str], file: &Path) -> String {
     let mut command = Command::new(program);
@@ -28,15 +33,15 @@ fn names(dir: &Path) -> BTreeSet<String> {
 #[test]
 fn every_command_has_a_page_that_man_shows() {
     let dir = tempfile::tempdir().unwrap();
-    manuals::write(dir.path()).unwrap();
-    let command = manuals::command();
+    let pages = dir.path().join("man");
+    generate::man(&pages).unwrap();
+    let command = generate::command_line();
     let mut expected = BTreeSet::from(["tracer-agent.1".to_owned()]);
     expected.extend(command.get_subcommands().map(|of| format!("tracer-agent-{}.1", of.get_name())));
-    assert!(expected.len() > 14, "{expected:?}");
-    expected.insert("tracer-agent.toml.5".to_owned());
-    let pages = dir.path().join("man");
-    assert_eq!(names(&pages), expected);
-    expected.remove("tracer-agent.toml.5");
+    assert!(expected.len() > 14 && !expected.contains("tracer-agent-generate.1"), "{expected:?}");
+    let mut found = names(&pages);
+    assert_eq!(found.remove("tracer-agent.toml.5"), cfg!(feature = "daemon"));
+    assert_eq!(found, expected);
     for page in &expected {
         let page = pages.join(page);
         quiet("groff", &["-man", "-Tutf8", "-ww", "-z"], &page);
@@ -58,11 +63,12 @@ fn every_command_has_a_page_that_man_shows() {
     assert!(record.contains("--duration"), "{record}");
 }
 
+#[cfg(feature = "daemon")]
 #[test]
 fn the_configuration_has_a_page_that_man_shows() {
     let dir = tempfile::tempdir().unwrap();
-    manuals::write(dir.path()).unwrap();
-    let page = dir.path().join("man/tracer-agent.toml.5");
+    generate::man(dir.path()).unwrap();
+    let page = dir.path().join("tracer-agent.toml.5");
     quiet("groff", &["-man", "-Tutf8", "-ww", "-z"], &page);
     let shown = quiet("man", &["--warnings", "-P", "cat", "-l"], &page);
     for text in ["File Formats", "THE WHOLE FILE", "sessions: table of SessionConfig", "ring_bytes: integer"]
@@ -72,15 +78,50 @@ fn the_configuration_has_a_page_that_man_shows() {
 }
 
 #[test]
-fn the_documents_have_the_keys_of_the_configuration() {
-    let dir = tempfile::tempdir().unwrap();
-    manuals::write(dir.path()).unwrap();
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    let made = |name: &str| fs::read_to_string(dir.path().join("reference").join(name)).unwrap();
+fn the_same_pages_are_written_again() {
+    let [one, other] = [(), ()].map(|()| {
+        let dir = tempfile::tempdir().unwrap();
+        generate::man(dir.path()).unwrap();
+        let page = |name: String| (fs::read(dir.path().join(&name)).unwrap(), name);
+        names(dir.path()).into_iter().map(page).collect::<Vec<_>>()
+    });
+    assert!(one == other && !one.is_empty());
+}
+
+#[cfg(feature = "daemon")]
+#[test]
+fn the_documents_have_the_keys_of_the_configuration_and_the_metrics() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let kept = |name: &str| fs::read_to_string(docs.join(name)).unwrap();
     let says = "`cargo xtask docs` writes what is to be there to target/manuals/reference";
-    assert_eq!(made("agent.schema.json"), kept("agent.schema.json"), "{says}");
-    assert!(kept("configuration.md").ends_with(&made("configuration.md")), "{says}");
+    let schema = serde_json::to_string_pretty(&daemon::config::schema()).unwrap() + "\n";
+    assert!(kept("agent.schema.json") == schema, "{says}");
+    for (name, document) in [("configuration.md", Document::Config), ("metrics.md", Document::Metrics)] {
+        let made = generate::text(document).unwrap();
+        assert!(
+            made.starts_with(['|', '#']) && kept(name).ends_with(&format!("\n\n{made}")),
+            "{says}: {name}"
+        );
+    }
+}
+
+#[cfg(feature = "daemon")]
+#[test]
+fn the_requests_have_an_openapi_document() {
+    let text = generate::text(Document::Openapi).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."), "{text}");
+    assert!(document["paths"]["/v1/sessions"]["post"].is_object() && text.ends_with("}\n"), "{text}");
+}
+
+#[cfg(not(feature = "daemon"))]
+#[test]
+fn documents_about_the_daemon_need_its_feature() {
+    for document in [Document::Config, Document::Metrics, Document::Openapi] {
+        let error = generate::text(document).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Usage);
+        assert!(error.to_string().contains("--features daemon"), "{error}");
+    }
 }
 
 /// The subcommand of a command line, which the program takes.
@@ -91,14 +132,14 @@ fn subcommand(line: &str) -> Option<String> {
     assert!(words.status.success());
     let words = String::from_utf8(words.stdout).unwrap();
     let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
-    let parsed = manuals::command().try_get_matches_from(&words);
+    let parsed = generate::command_line().try_get_matches_from(&words);
     let parsed = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
     parsed.subcommand_name().map(str::to_owned)
 }
 
 #[test]
 fn every_example_is_a_command_line_of_the_program() {
-    let command = manuals::command();
+    let command = generate::command_line();
     let mut seen = 0;
     for of in command.get_subcommands().chain([&command]) {
         let help = of.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -122,14 +163,16 @@ fn every_example_is_a_command_line_of_the_program() {
 #[test]
 fn completions_are_what_their_shells_understand() {
     let dir = tempfile::tempdir().unwrap();
-    manuals::write(dir.path()).unwrap();
-    let completions = dir.path().join("completions");
-    let files = ["_tracer-agent", "tracer-agent.bash", "tracer-agent.fish"];
-    assert_eq!(names(&completions), files.map(str::to_owned).into());
-    for ((shell, args), file) in
-        [("zsh", &["-n"][..]), ("bash", &["-n"]), ("fish", &["--no-execute"])].into_iter().zip(files)
-    {
-        quiet(shell, args, &completions.join(file));
+    let file = |name: &str| dir.path().join(name);
+    for (shell, name, program, check) in [
+        (Shell::Zsh, "_tracer-agent", "zsh", "-n"),
+        (Shell::Bash, "tracer-agent.bash", "bash", "-n"),
+        (Shell::Fish, "tracer-agent.fish", "fish", "--no-execute"),
+    ] {
+        let script = completions::script(shell);
+        assert!(script.contains("first-event"), "{script}");
+        fs::write(file(name), script).unwrap();
+        quiet(program, &[check], &file(name));
     }
     // What bash then offers.
     let complete = |words: &str, last: usize| {
@@ -138,7 +181,7 @@ fn completions_are_what_their_shells_understand() {
              set -- $(complete -p tracer-agent); while [ \"$1\" != -F ]; do shift; done; \
              $2 tracer-agent \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"; \
              printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-            completions.join("tracer-agent.bash").display()
+            file("tracer-agent.bash").display()
         );
         let output = Command::new("bash").args(["-c", &script]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -146,17 +189,4 @@ fn completions_are_what_their_shells_understand() {
     };
     assert_eq!(complete("tracer-agent rec", 1), ["record", "recover"]);
     assert_eq!(complete("tracer-agent report --first", 2), ["--first-event"]);
-}
-
-#[test]
-fn the_table_of_metrics_is_in_the_documents() {
-    let dir = tempfile::tempdir().unwrap();
-    manuals::write(dir.path()).unwrap();
-    let table = fs::read_to_string(dir.path().join("reference/metrics.md")).unwrap();
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
-    let text = fs::read_to_string(docs).unwrap();
-    assert!(
-        text.ends_with(&format!("\n\n{table}")),
-        "docs/metrics.md does not end with what `cargo xtask docs` writes to target/manuals/reference/metrics.md:\n{table}"
-    );
 }

@@ -10,7 +10,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::PROGRAM;
+use crate::PROGRAM;
 
 /// The page of the program, which names those of its commands.
 pub(super) fn of_program(command: &Command) -> io::Result<Vec<u8>> {

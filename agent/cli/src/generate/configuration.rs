@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap_mangen::roff::{Roff, bold, italic, roman};
 use daemon::config::{Key, Type, reference};
 
-use super::PROGRAM;
+use crate::PROGRAM;
 
 /// The page `tracer-agent.toml(5)`.
 pub(super) fn page() -> String {
