@@ -41,7 +41,7 @@ fn source(path: &str) -> String {
 
 /// What the unit says of something.
 fn of_unit(setting: &str) -> Vec<String> {
-    let unit = source("agent/systemd/tracer-agent.service");
+    let unit = source("agent/packaging/systemd/tracer-agent.service");
     let line = unit.lines().find_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     line.unwrap().split(' ').map(str::to_owned).collect()
 }

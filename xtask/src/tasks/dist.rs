@@ -56,7 +56,7 @@ fn packages(binary: &Path, dir: &Path) -> Result {
         let mut git = Command::new("git");
         process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(workspace::root()))?
     };
-    let mut cargo = process::cargo(["run", "--quiet", "--locked", "--package", "packages", "--"]);
+    let mut cargo = process::cargo(["run", "--quiet", "--locked", "--package", "packaging", "--"]);
     process::run(cargo.arg(binary).arg(dir).env("SOURCE_DATE_EPOCH", time.trim()))
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use flate2::{Compression, GzBuilder};
 
-use crate::{Error, NAME, Release, error, source};
+use crate::{Error, NAME, Release, error, own};
 
 /// Whose conventions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Entry {
 /// # Errors
 /// The program cannot be run, or its man pages cannot be read.
 pub fn entries(release: &Release, family: Family) -> Result<Vec<Entry>, Error> {
-    let config = || source("agent/packaging/agent.toml");
+    let config = || own("agent.toml");
     let mut entries = vec![
         Entry::copy(format!("usr/bin/{NAME}"), release.binary.clone()).executable(),
         Entry::dir("etc/tracer-agent", 0o755),
@@ -111,10 +111,10 @@ pub fn entries(release: &Release, family: Family) -> Result<Vec<Entry>, Error> {
     // Where Debian 12's lintian and helper look first; the same place where /lib is a link to /usr/lib.
     let units = if family == Family::Debian { "lib/systemd/system" } else { "usr/lib/systemd/system" };
     for unit in ["tracer-agent.service", "tracer-agent.socket"] {
-        entries.push(Entry::copy(format!("{units}/{unit}"), source("agent/systemd").join(unit)));
+        entries.push(Entry::copy(format!("{units}/{unit}"), own("systemd").join(unit)));
     }
     for (dir, file) in [("sysusers.d", "sysusers.conf"), ("tmpfiles.d", "tmpfiles.conf")] {
-        let from = source("agent/packaging").join(file);
+        let from = own(file);
         entries.push(Entry::copy(format!("usr/lib/{dir}/{NAME}.conf"), from));
     }
     entries.append(&mut manuals(release, family)?);

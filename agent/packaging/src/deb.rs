@@ -9,7 +9,7 @@ use std::{
 use crate::{
     DEBIAN_ARCH, DESCRIPTION, Error, MAINTAINER, NAME, Release, SUMMARY, error,
     layout::{self, Content, Entry, Family, Role},
-    source,
+    of_workspace, own,
 };
 
 /// The scripts that dpkg runs, by their names in the package.
@@ -39,7 +39,7 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
     write("conffiles", paths(&entries, "/", |role| role == Role::Config).as_bytes(), 0o644)?;
     write("md5sums", sums(&entries, root)?.as_bytes(), 0o644)?;
     for script in SCRIPTS {
-        write(script, &layout::read(&source("agent/packaging/deb").join(script))?, 0o755)?;
+        write(script, &layout::read(&own("deb").join(script))?, 0o755)?;
     }
     let package = dir.join(format!("{NAME}_{version}_{DEBIAN_ARCH}.deb"));
     // Debian 11's dpkg does not know zstd.
@@ -68,7 +68,7 @@ fn fields(version: &str, bytes: u64) -> String {
 /// What Debian wants to know of a package, and its readers of the program.
 fn documents(release: &Release, version: &str) -> Result<Vec<Entry>, Error> {
     let docs = format!("usr/share/doc/{NAME}");
-    let changes = layout::gzip(&layout::read(&source("CHANGELOG.md"))?);
+    let changes = layout::gzip(&layout::read(&of_workspace("CHANGELOG.md"))?);
     let date = error::run(
         Command::new("date").args(["--utc", "--rfc-email", "--date"]).arg(format!("@{}", release.time)),
     )?;
@@ -77,7 +77,7 @@ fn documents(release: &Release, version: &str) -> Result<Vec<Entry>, Error> {
         release.version,
         date.trim_end()
     );
-    let overrides = source("agent/packaging/deb/lintian-overrides");
+    let overrides = own("deb/lintian-overrides");
     Ok(vec![
         Entry::bytes(format!("{docs}/copyright"), copyright()?).role(Role::License),
         Entry::bytes(format!("{docs}/changelog.gz"), changes).role(Role::Doc),
@@ -89,7 +89,7 @@ fn documents(release: &Release, version: &str) -> Result<Vec<Entry>, Error> {
 
 /// The licences, in the format of Debian's `copyright` files (version 1.0).
 fn copyright() -> Result<String, Error> {
-    let path = source("LICENSE-MIT");
+    let path = of_workspace("LICENSE-MIT");
     let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
     let holder = text.lines().find_map(|line| line.strip_prefix("Copyright (c) ")).unwrap_or_default();
     let permission = text.split_once("\n\n").and_then(|(_, rest)| rest.split_once("\n\n"));

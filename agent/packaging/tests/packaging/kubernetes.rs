@@ -10,8 +10,8 @@ const VERSIONS: [&str; 3] = ["1.30", "1.33", "1.37"];
 #[test]
 fn the_manifest_is_what_kubernetes_accepts() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let manifest = here.join("../agent/packaging/kubernetes/daemonset.yaml");
-    let schemas = here.join("../target/kubernetes");
+    let manifest = here.join("kubernetes/daemonset.yaml");
+    let schemas = here.join("../../target/kubernetes");
     for version in VERSIONS {
         let mut validate = Command::new("/usr/bin/python3");
         validate.arg(schemas.join("bin/kubernetes-validate")).args(["--strict", "-k", version]);
@@ -26,7 +26,7 @@ fn the_manifest_is_what_kubernetes_accepts() {
 
 #[test]
 fn the_manifest_names_this_version() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../agent/packaging/kubernetes/daemonset.yaml");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes/daemonset.yaml");
     let image = format!("image: tracer-agent:{}", env!("CARGO_PKG_VERSION"));
     assert!(output(Command::new("cat").arg(manifest)).contains(&image), "{image}");
 }

@@ -9,14 +9,14 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-use packages::{Error, Release};
+use packaging::{Error, Release};
 use tempfile::TempDir;
 
 /// When everything was made.
 const TIME: u64 = 1_764_000_000;
 
 fn target_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }
 
 /// A version of the static program that other tests run.

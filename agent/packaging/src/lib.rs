@@ -4,6 +4,9 @@
 //! that other tests run. What is made depends on the binary, the version, the time and the files of the
 //! workspace alone, so the same package can be made again, byte for byte.
 //!
+//! Beside the sources are the files that packages have: `deb` and `rpm` (scripts of package managers),
+//! `kubernetes`, `systemd`, and the configuration, accounts and directories of the session daemon.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`layout`] | which files a package has, and where |
@@ -63,7 +66,7 @@ impl Release {
 /// # Errors
 /// It cannot be read or written.
 pub fn manifest(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
-    let from = source("agent/packaging/kubernetes/daemonset.yaml");
+    let from = own("kubernetes/daemonset.yaml");
     let path = dir.join(format!("{NAME}-{}-kubernetes.yaml", release.version));
     fs::copy(&from, &path).map_err(Error::file("copy", &from))?;
     Ok(path)
@@ -73,8 +76,13 @@ pub fn manifest(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
 const DEBIAN_ARCH: &str = "amd64";
 const RPM_ARCH: &str = "x86_64";
 
-/// A file of the workspace.
-fn source(path: &str) -> PathBuf {
+/// A file of this folder.
+fn own(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A file at the root of the workspace.
+fn of_workspace(name: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).join(path)
+    here.ancestors().nth(2).unwrap_or(here).join(name)
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use packages::image::{self, Image};
+use packaging::image::{self, Image};
 use serde_json::Value;
 
 use crate::place::{directory, output, release, small_release};

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use packages::deb;
+use packaging::deb;
 
 use crate::place::{Root, assert_hands_over, directory, output, package, small_release};
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use packages::rpm;
+use packaging::rpm;
 
 use crate::place::{Root, assert_hands_over, directory, output, package, small_release};
 

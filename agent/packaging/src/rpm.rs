@@ -9,7 +9,7 @@ use std::{
 use crate::{
     DESCRIPTION, Error, NAME, RPM_ARCH, Release, error,
     layout::{self, Content, Entry, Family, Role},
-    source,
+    of_workspace, own,
 };
 
 /// Makes the package in a directory, under the name that RPM gives it; its path.
@@ -27,10 +27,10 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
     }
     for license in ["LICENSE-APACHE", "LICENSE-MIT"] {
         let path = format!("usr/share/licenses/{NAME}/{license}");
-        entries.push(Entry::copy(path, source(license)).role(Role::License));
+        entries.push(Entry::copy(path, of_workspace(license)).role(Role::License));
     }
     let changes = format!("usr/share/doc/{NAME}/CHANGELOG.md");
-    entries.push(Entry::copy(changes, source("CHANGELOG.md")).role(Role::Doc));
+    entries.push(Entry::copy(changes, of_workspace("CHANGELOG.md")).role(Role::Doc));
     let staging = top.join("staging");
     fs::create_dir(&staging).map_err(Error::file("create", &staging))?;
     layout::write(&entries, &staging)?;
@@ -39,7 +39,7 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
         fs::write(&path, text).map_err(Error::file("write", &path)).map(|()| path)
     };
     let files = write("files", &entries.iter().map(line).collect::<String>())?;
-    let recipe = source("agent/packaging/rpm/tracer-agent.spec");
+    let recipe = own("rpm/tracer-agent.spec");
     let recipe = fs::read_to_string(&recipe).map_err(Error::file("read", &recipe))?;
     let recipe = write("tracer-agent.spec", &recipe.replace("@description@", DESCRIPTION))?;
 

@@ -8,7 +8,7 @@ use crate::place::{directory, output};
 fn units() -> tempfile::TempDir {
     let dir = directory();
     for name in ["tracer-agent.service", "tracer-agent.socket"] {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../agent/systemd").join(name);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd").join(name);
         let text = fs::read_to_string(source).unwrap();
         let text = text.replace("ExecStart=/usr/bin/tracer-agent ", "ExecStart=/bin/true ");
         fs::write(dir.path().join(name), text).unwrap();
