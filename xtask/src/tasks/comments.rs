@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{Result, workspace};
 
-/// `max_width` of rustfmt.toml.
+/// `max_width` of .rustfmt.toml.
 const WIDTH: usize = 110;
 
 /// Fails with every line of a comment that is too wide. Tables and what is fenced off may be: they cannot be

@@ -1,6 +1,6 @@
 //! What the workspace depends on: licences, duplicates, sources and how much of it there is.
 //!
-//! The rules are in deny.toml, in the words of cargo-deny, which is run where it is installed. The checks
+//! The rules are in .deny.toml, in the words of cargo-deny, which is run where it is installed. The checks
 //! that need no database are also done by these few lines, so that CI has them on any machine, at once and
 //! without a network.
 
@@ -27,7 +27,7 @@ struct Package {
 
 /// Fails with everything that breaks a rule.
 pub(super) fn check() -> Result {
-    let rules = fs::read_to_string(workspace::root().join("deny.toml"))?;
+    let rules = fs::read_to_string(workspace::root().join(".deny.toml"))?;
     let (allow, skip) = (list(&rules, "allow"), list(&rules, "skip"));
     let metadata = process::output(&mut process::cargo(["metadata", "--format-version=1", "--locked"]))?;
     let packages = packages(&serde_json::from_str(&metadata)?)?;
@@ -37,9 +37,11 @@ pub(super) fn check() -> Result {
     process::output(cargo.arg(fuzzer))?;
     let problems = problems(&packages, &allow, &skip);
     if !problems.is_empty() {
-        return Err(format!("dependencies break the rules of deny.toml:\n  {}", problems.join("\n  ")).into());
+        return Err(
+            format!("dependencies break the rules of .deny.toml:\n  {}", problems.join("\n  ")).into()
+        );
     }
-    eprintln!("{} packages: licences, duplicates and sources as deny.toml allows", packages.len());
+    eprintln!("{} packages: licences, duplicates and sources as .deny.toml allows", packages.len());
     if process::find("cargo-deny").is_some() {
         process::run(&mut process::cargo(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
     }
