@@ -9,20 +9,22 @@ use crate::{Result, process, workspace};
 pub(super) const TASK: Task = Task {
     name: "build",
     args: "[CARGO-ARGS...]",
-    about: "Builds target/release/tracer-agent with its eBPF programs\n\
+    about: "Builds target/release/tracer-agent with its eBPF programs and all features\n\
             Arguments go to `cargo build`.",
     run: |args| {
         setup(Purpose::Run)?;
-        build(args)
+        build(&["full"], args)
     },
 };
 
-/// Builds the recorder for people at work: fast to make.
-pub(super) fn build(args: &[String]) -> Result {
-    process::run(
-        process::cargo(["build", "--release", "--package", "tracer-agent", "--bin", "tracer-agent"])
-            .args(args),
-    )
+/// Builds the recorder for people at work: fast to make. `args` are cargo's.
+pub(super) fn build(features: &[&str], args: &[String]) -> Result {
+    let mut cargo =
+        process::cargo(["build", "--release", "--package", "tracer-agent", "--bin", "tracer-agent"]);
+    if !features.is_empty() {
+        cargo.arg("--features").arg(features.join(","));
+    }
+    process::run(cargo.args(args))
 }
 
 /// Builds the recorder as it is given to users, for measuring, and says where it is.
