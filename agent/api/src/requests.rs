@@ -1,45 +1,8 @@
 //! The requests. Bodies and answers are JSON; an answer that is not `2xx` is a
 //! [`ControlError`](super::ControlError).
 //!
-//! `S` is the name of a session, `D` a [domain](super::Domain), `C` the name of a channel, each
-//! percent-encoded, as are `T`, the name of a trigger, and `M`, that of a map. Sessions and triggers are
-//! those of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
-//!
-//! | request | body | answer |
-//! |---|---|---|
-//! | `GET /v1/daemon` | | [`Daemon`] |
-//! | `GET /v1/sessions` | | list of [`Summary`](super::Summary) |
-//! | `POST /v1/sessions` | [`NewSession`](super::NewSession) | [`Created`](super::Created) |
-//! | `GET /v1/sessions/S` | | [`Session`](super::Session) |
-//! | `DELETE /v1/sessions/S` | | [`Destroyed`](super::Destroyed) |
-//! | `POST /v1/sessions/S/start` | | |
-//! | `POST /v1/sessions/S/stop` | | [`Stopped`](super::Stopped) |
-//! | `POST /v1/sessions/S/clear` | | |
-//! | `POST /v1/sessions/S/regenerate/WHAT` (`metadata`, `statedump`) | | |
-//! | `POST /v1/sessions/S/rotations` | | [`Rotation`](super::Rotation) |
-//! | `GET /v1/sessions/S/rotations/ID` | | [`Rotation`](super::Rotation) |
-//! | `POST /v1/sessions/S/schedules`, `DELETE` | [`Schedule`](super::Schedule) | |
-//! | `POST /v1/sessions/S/snapshots` | [`TakeSnapshot`] | [`Snapshot`](super::Snapshot) |
-//! | `POST /v1/sessions/S/snapshot-outputs` | [`SnapshotOutput`](super::SnapshotOutput) | the same |
-//! | `DELETE /v1/sessions/S/snapshot-outputs/ID-OR-NAME` | | |
-//! | `POST /v1/sessions/S/domains/D/channels` | [`NewChannel`] | [`Channel`](super::Channel) |
-//! | `PATCH /v1/sessions/S/domains/D/channels/C` | [`Enable`] | |
-//! | `POST /v1/sessions/S/domains/D/channels/C/rules`, `DELETE` | [`EventRule`](super::EventRule) | |
-//! | `PATCH /v1/sessions/S/domains/D/channels/C/rules` | [`EnableRules`] | [`RulesChanged`] |
-//! | `POST /v1/sessions/S/domains/D/channels/C/contexts` | [`NewContexts`] | |
-//! | `POST /v1/sessions/S/domains/D/trackers` | [`Track`] | [`Tracker`](super::Tracker) |
-//! | `GET /v1/instrumentation/D?syscalls=BOOL&fields=BOOL` | | list of [`InstrumentationPoint`](super::InstrumentationPoint) |
-//! | `GET /v1/sessions/S/usage` | | [`Usage`](super::Usage) |
-//! | `GET /v1/usage` | | list of [`Usage`](super::Usage), without events |
-//! | `POST /v1/sessions/S/maps` | [`NewMap`](super::NewMap) | the same |
-//! | `GET /v1/sessions/S/maps` | | list of [`CountedMap`](super::CountedMap) |
-//! | `DELETE /v1/sessions/S/maps/M` | | [`CountedMap`](super::CountedMap) |
-//! | `GET /v1/maps` | | list of [`CountedMap`](super::CountedMap) |
-//! | `GET /v1/triggers` | | list of [`Trigger`](super::Trigger) |
-//! | `POST /v1/triggers` | [`NewTrigger`](super::NewTrigger) | [`Trigger`](super::Trigger) |
-//! | `DELETE /v1/triggers/T` | | [`Trigger`](super::Trigger) |
-//! | `GET /v1/notifications` | | [`Notification`]s, one a line |
-//! | `GET /v1/openapi.json` | | this, as an OpenAPI document |
+//! docs/openapi.json describes all of them. Names in paths are percent-encoded. Sessions and triggers are those
+//! of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
 
 use std::path::PathBuf;
 

@@ -108,7 +108,7 @@ pub fn text(document: Document) -> Result<String, CliError> {
     Ok(match document {
         Document::Config => configuration::tables(),
         Document::Metrics => metrics::table(),
-        Document::Openapi => daemon::openapi(),
+        Document::Openapi => daemon::openapi().to_owned(),
     })
 }
 

@@ -23,6 +23,7 @@
 //! | `archives` | what configured sessions have closed: sent to a store, and kept within limits |
 //! | `amounts` | how much each user has taken of something |
 //! | `budget` | what the daemon may take, and doing less to keep to it |
+//! | `documents` | the descriptions of the requests and of the configuration |
 //! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
@@ -40,6 +41,7 @@ pub mod config;
 mod configuration;
 mod daemon;
 mod descriptors;
+mod documents;
 mod files;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
@@ -64,14 +66,10 @@ mod triggers;
 mod user;
 
 pub use daemon::{DaemonError, Ended, Options, run};
+pub use documents::{config_schema, openapi};
 #[cfg(any(test, fuzzing))]
 pub use fuzz::fuzz;
 pub use recovery::DEFAULT_STATE;
-
-/// The OpenAPI document of the requests, which `GET /v1/openapi.json` answers.
-pub fn openapi() -> String {
-    http::openapi()
-}
 
 /// What a panic leaves of what a lock protects is whole: it is replaced, not changed in steps.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

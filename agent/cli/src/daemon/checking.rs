@@ -4,7 +4,7 @@ use std::{io::Write as _, path::Path};
 
 use crate::CliError;
 use crate::exit::ExitCode;
-use daemon::config::{Config, schema};
+use daemon::{config::Config, config_schema};
 use plan::Plan;
 use spec::RotationSpec;
 
@@ -51,10 +51,8 @@ pub(super) fn check(path: &Path) -> Result<u8, CliError> {
 
 /// Prints the schema of configurations.
 pub(super) fn print_schema() -> Result<u8, CliError> {
-    let mut text =
-        serde_json::to_string_pretty(&schema()).map_err(|error| CliError::Usage(error.to_string()))?;
-    text.push('\n');
-    std::io::stdout().write_all(text.as_bytes()).map_err(CliError::system("write to standard output"))?;
+    let mut out = std::io::stdout();
+    out.write_all(config_schema().as_bytes()).map_err(CliError::system("write to standard output"))?;
     Ok(ExitCode::Ok.code())
 }
 

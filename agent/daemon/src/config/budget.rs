@@ -16,18 +16,19 @@ const CPU_MIN: Share = Share { millionths: 5_000 };
 /// it stores is compressed with next to no effort, one of 10 events is recorded of those that were, then one
 /// of 100, the events of `drop_first` are not recorded any more, then it records for a part of each second
 /// only, and at last it stops. When it takes less again, it comes back, slowly.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct BudgetConfig {
     /// CPU time of the daemon and of its programs in the kernel together: `2%` is two hundredths of one CPU.
     /// 0.5 % or more; without a limit where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub cpu: Option<Share>,
     /// Memory of the rings of all sessions of the configuration. Those that would exceed it, in the order of
     /// their names, are not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub memory: Option<Bytes>,
     /// The widest sampling: one of so many events, beside the sampling that rules have; 1 for none.
     pub widest_sample: u32,

@@ -14,7 +14,6 @@
 //! | `decode` | the tree as these types, and what it has that they do not |
 //! | `check` | what contradicts itself |
 //! | `reference` | their keys, for who writes one |
-//! | `schema` | these types as a JSON Schema |
 
 mod budget;
 mod check;
@@ -22,7 +21,6 @@ mod decode;
 mod files;
 mod merge;
 mod reference;
-mod schema;
 mod session;
 mod source;
 mod trigger;
@@ -35,7 +33,6 @@ pub use self::{
     budget::BudgetConfig,
     files::{ConfigError, ReadFiles},
     reference::{Key, Type, reference},
-    schema::schema,
     session::{KeepConfig, RotateConfig, SessionConfig, SessionKind},
     source::Mistake,
     trigger::TriggerConfig,
@@ -47,8 +44,9 @@ use store::{RetentionConfig, UploadConfig};
 pub const MORE: &str = "conf.d";
 
 /// The configuration of a daemon.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct Config {
     /// What this host is called, in names of archives and labels of metrics; the kernel's name of it where
     /// nothing is said.
@@ -78,22 +76,24 @@ pub struct Config {
 }
 
 /// Who may read metrics, beside the clients of the control socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct MetricsConfig {
     /// Where `/metrics`, `/live` and `/ready` are served over TCP (`127.0.0.1:9464`), without encryption, to
     /// whoever can connect; nowhere where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub listen: Option<SocketAddr>,
 }
 
 /// When the daemon calls itself ready: all configured sessions record, and none of the following is so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct HealthConfig {
     /// Nothing of a session that stores its events was stored for so long, although its rings hold some.
-    #[schema(value_type = String)]
+    #[cfg_attr(test, schema(value_type = String))]
     pub max_data_age: stdx::quantity::Period,
     /// Of a million events of the last minute, more than so many were lost.
     pub max_lost_per_million: u32,

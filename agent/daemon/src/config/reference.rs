@@ -4,8 +4,6 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::schema;
-
 /// A table of a configuration, or another type of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
@@ -34,7 +32,8 @@ pub struct Key {
 
 /// All types, the whole configuration first and each after one that has values of it.
 pub fn reference() -> Vec<Type> {
-    let schema = schema();
+    // It is JSON, as a test sees.
+    let schema: Value = serde_json::from_str(crate::config_schema()).unwrap_or_default();
     let none = Map::new();
     let types = schema["$defs"].as_object().unwrap_or(&none);
     let mut waiting = vec!["Config".to_owned()];

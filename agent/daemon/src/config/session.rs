@@ -17,8 +17,9 @@ use tracedat::Compression;
 const RING_MIN: u64 = 8 << 10;
 
 /// What a session does with its events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub enum SessionKind {
     /// Writes them to files.
     #[default]
@@ -28,8 +29,9 @@ pub enum SessionKind {
 }
 
 /// A session that the daemon records from its start on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct SessionConfig {
     /// Whether it is there at all.
     pub enabled: bool,
@@ -38,7 +40,7 @@ pub struct SessionConfig {
     /// The directory of its files or snapshots, absolute; `sessions/NAME` in that of the daemon's state where
     /// nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub output: Option<PathBuf>,
     /// What is written.
     pub format: Format,
@@ -54,11 +56,11 @@ pub struct SessionConfig {
     pub scope: ScopeSpec,
     /// `none`, `zstd`, `zstd:LEVEL`, or `auto`: next to no effort while a ring is more than half full.
     #[serde(with = "text")]
-    #[schema(value_type = String, default = "zstd")]
+    #[cfg_attr(test, schema(value_type = String, default = "zstd"))]
     pub compression: Compression,
     /// The clock of the time stamps: `mono`, `boot` or `tai`.
     #[serde(with = "text")]
-    #[schema(value_type = String, default = "mono")]
+    #[cfg_attr(test, schema(value_type = String, default = "mono"))]
     pub clock: TraceClock,
     /// When the kernel's symbols are stored.
     pub kallsyms: Kallsyms,
@@ -67,30 +69,32 @@ pub struct SessionConfig {
 }
 
 /// When a file is closed and the next one begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct RotateConfig {
     /// After so long.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub period: Option<Period>,
     /// When it has so many bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub size: Option<Bytes>,
 }
 
 /// How much a flight recorder keeps of the newest events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct KeepConfig {
     /// Memory of all CPUs together, shared by the channels that do not say `ring_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub size: Option<Bytes>,
     /// Older events are left out of snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub time: Option<Period>,
 }
 

@@ -9,8 +9,9 @@ use api::trigger::{Action, Condition, Pace};
 use stdx::quantity::Period;
 
 /// A condition, and what is done when it is satisfied.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct TriggerConfig {
     /// Whether it is there at all.
     #[serde(default = "yes")]
@@ -21,7 +22,7 @@ pub struct TriggerConfig {
     pub actions: Vec<Action>,
     /// After the actions were done, they are not done again for so long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(test, schema(value_type = Option<String>))]
     pub cool_down: Option<Period>,
     /// How often they are done in a day (UTC) at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,18 +2,20 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `routes` | the paths |
+//! | `table` | the requests: paths, and what they take and give |
+//! | `routes` | what is done for each |
 //! | `answers` | answers and refusals |
 //! | `list` | what there is to record |
 //! | `scrape` | metrics and health, over TCP, too |
-//! | `openapi` | the description of all this |
 
 mod answers;
 mod list;
-mod openapi;
 mod routes;
 mod scrape;
+mod table;
 
-pub(super) use openapi::text as openapi;
-pub(super) use routes::{refuse, router};
+pub(super) use routes::refuse;
 pub(super) use scrape::serve;
+#[cfg(test)]
+pub(super) use table::described::Requests;
+pub(super) use table::router;

@@ -43,9 +43,6 @@ fn router(monitor: Arc<Monitor>) -> Router {
         .layer(Extension(monitor))
 }
 
-/// Metrics of the sessions of who asks; of all of them for root.
-#[utoipa::path(get, path = "/v1/metrics",
-    responses((status = 200, body = String, content_type = "text/plain; version=0.0.4")))]
 pub(super) async fn get_metrics(
     Extension(monitor): Extension<Arc<Monitor>>,
     Extension(peer): Extension<Peer>,
@@ -54,22 +51,14 @@ pub(super) async fn get_metrics(
     told(monitor, (!peer.is_root()).then_some(peer.uid), &headers).await
 }
 
-/// Whether the daemon is alive and ready, and why not.
-#[utoipa::path(get, path = "/v1/health", responses((status = 200, body = Health)))]
 pub(super) async fn get_health(Extension(monitor): Extension<Arc<Monitor>>) -> Response {
     health(monitor, |_| true).await
 }
 
-/// Whether the daemon's threads answer.
-#[utoipa::path(get, path = "/v1/health/live",
-    responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(super) async fn live(Extension(monitor): Extension<Arc<Monitor>>) -> Response {
     health(monitor, |health| health.live).await
 }
 
-/// Whether the daemon does what its configuration says.
-#[utoipa::path(get, path = "/v1/health/ready",
-    responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(super) async fn ready(Extension(monitor): Extension<Arc<Monitor>>) -> Response {
     health(monitor, |health| health.ready).await
 }

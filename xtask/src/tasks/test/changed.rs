@@ -41,6 +41,8 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("docs/metrics.md", &[&["files", "live/examples", "live/daemon"]]),
     ("docs/prometheus-alerts.yml", &[&["live/daemon"]]),
     ("docs/grafana-dashboard.json", &[&["live/daemon"]]),
+    ("docs/openapi.json", &[&["unit", "live/daemon"]]),
+    ("docs/agent.schema.json", &[&["unit", "files"]]),
     ("docs/", &[&["live/examples"]]),
     ("README.md", &[&["live/examples"]]),
     ("CHANGELOG.md", &[]),
@@ -189,6 +191,7 @@ mod tests {
     #[test]
     fn what_changed_says_what_is_run() {
         assert!(!of(&["docs/design.md", "README.md"]).has_suite("unit"));
+        assert!(of(&["docs/openapi.json"]).has_suite("unit"));
         let report = of(&["agent/report/src/line.rs"]);
         assert!(report.has_subject("live", "report") && !report.has_subject("live", "stop"));
         assert!(report.has_subject("unit", "report") && !report.has_suite("vm"));
