@@ -45,6 +45,21 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_paths_are_the_parts_in_braces() {
+        let document: Value = serde_json::from_str(super::openapi()).unwrap();
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            let parts: Vec<&str> =
+                path.split('{').skip(1).map(|part| part.split_once('}').unwrap().0).collect();
+            for (method, operation) in methods.as_object().unwrap() {
+                let all = operation["parameters"].as_array().into_iter().flatten();
+                let of_path = all.filter(|parameter| parameter["in"] == "path");
+                let names: Vec<&str> = of_path.map(|parameter| parameter["name"].as_str().unwrap()).collect();
+                assert_eq!(names, parts, "{method} {path}");
+            }
+        }
+    }
+
+    #[test]
     fn the_schema_has_the_keys_of_the_configuration() {
         #[derive(OpenApi)]
         #[openapi(components(schemas(Config)))]

@@ -29,7 +29,7 @@ type Who = Extension<Peer>;
 
 /// Whose session is meant, if not that of who asks.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Whose {
     /// The user: only root names another one.
@@ -38,7 +38,7 @@ pub(super) struct Whose {
 
 /// What of maps is to be told.
 #[derive(Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Told {
     /// The user, if not who asks: only root names another one.
@@ -98,7 +98,7 @@ pub(super) async fn notifications(State(registry): Sessions, Extension(peer): Wh
 
 /// What is to be listed of a domain.
 #[derive(Debug, Default, Deserialize)]
-#[cfg_attr(test, derive(utoipa::IntoParams))]
+#[cfg_attr(test, derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Listed {
     /// System calls instead of tracepoints.

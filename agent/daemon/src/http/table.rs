@@ -50,7 +50,7 @@ macro_rules! requests {
         #[doc = $about:literal]
         $method:ident $path:literal => $module:ident::$handler:ident
             $(($($part:literal: $of:ty),+))? $(query($query:ty))? $(body($body:ty))?
-            $(-> $answer:ty $(as $media:literal)? $(, $status:literal: $other:ty)?)? $(| $refusal:ty)?;
+            $(-> $answer:ty $(as $media:literal)? $(, $status:literal: $other:ty)? $(| $refusal:ty)?)?;
     )+) => {
         /// A path that is there twice has one method each time.
         fn requests() -> Router<Arc<Registry>> {
@@ -70,8 +70,7 @@ macro_rules! requests {
                     $(request_body = $body,)?
                     responses(
                         (status = 200 $(, body = $answer $(, content_type = $media)?)?)
-                        $($(, (status = $status, body = $other))?)?
-                        $(, (status = "4XX", body = $refusal))?
+                        $($(, (status = $status, body = $other))? $(, (status = "4XX", body = $refusal))?)?
                     ))]
                 #[expect(dead_code, reason = "the description is made of it")]
                 fn $handler() {}
@@ -121,13 +120,13 @@ requests! {
         -> Vec<InstrumentationPoint>;
 
     /// What the maps of who asks have counted; those of all users for root.
-    get "/v1/maps" => routes::all_maps query(Told) -> Vec<CountedMap>;
+    get "/v1/maps" => routes::all_maps query(Told) -> Vec<CountedMap> | ControlError;
 
     /// The same of all sessions of who asks, or of all users for root, without events.
-    get "/v1/usage" => routes::all_usage query(Whose) -> Vec<Usage>;
+    get "/v1/usage" => routes::all_usage query(Whose) -> Vec<Usage> | ControlError;
 
     /// The triggers of who asks; all of them for root.
-    get "/v1/triggers" => routes::list_triggers query(Whose) -> Vec<Trigger>;
+    get "/v1/triggers" => routes::list_triggers query(Whose) -> Vec<Trigger> | ControlError;
 
     /// Adds a trigger.
     post "/v1/triggers" => routes::add_trigger query(Whose) body(NewTrigger) -> Trigger | ControlError;
@@ -137,7 +136,7 @@ requests! {
         -> Trigger | ControlError;
 
     /// The sessions of who asks; all of them for root.
-    get "/v1/sessions" => routes::list_sessions query(Whose) -> Vec<Summary>;
+    get "/v1/sessions" => routes::list_sessions query(Whose) -> Vec<Summary> | ControlError;
 
     /// Creates a session.
     post "/v1/sessions" => routes::create_session body(NewSession) -> Created | ControlError;
@@ -164,7 +163,7 @@ requests! {
 
     /// Writes a part of the trace again: `metadata`, or the state of the machine as it is now (`statedump`).
     post "/v1/sessions/{session}/regenerate/{what}" => routes::regenerate("session": String, "what": String)
-        query(Whose) | ControlError;
+        query(Whose) -> () | ControlError;
 
     /// Archives the current trace chunk.
     post "/v1/sessions/{session}/rotations" => routes::rotate_session("session": String) query(Whose)
@@ -208,7 +207,7 @@ requests! {
 
     /// Removes a place for snapshots.
     delete "/v1/sessions/{session}/snapshot-outputs/{output}" => routes::remove_snapshot_output
-        ("session": String, "output": String) query(Whose) | ControlError;
+        ("session": String, "output": String) query(Whose) -> () | ControlError;
 
     /// Adds a channel.
     post "/v1/sessions/{session}/domains/{domain}/channels" => routes::add_channel
