@@ -1,7 +1,7 @@
 //! `cargo xtask check`
 
 use super::setup::{Purpose, setup};
-use super::{Task, comments, dependencies, docs, no_arguments};
+use super::{Task, comments, crates, dependencies, docs, no_arguments};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
@@ -32,6 +32,7 @@ fn check(args: &[String]) -> Result {
         process::run(&mut process::cargo(step))?;
     }
     comments::check()?;
+    crates::check()?;
     docs::docs()?;
     dependencies::check()
 }

@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod check;
 mod comments;
+mod crates;
 mod dependencies;
 mod dist;
 mod docs;
@@ -44,6 +45,7 @@ pub(crate) const TASKS: &[Task] = &[
     bench::TASK,
     bench::LOAD_TASK,
     check::TASK,
+    crates::TASK,
     docs::TASK,
     dist::TASK,
 ];

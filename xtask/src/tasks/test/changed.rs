@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_changed_says_what_is_run() {
-        assert!(!of(&["docs/design.md", "README.md"]).has_suite("unit"));
+        assert!(!of(&["docs/architecture.md", "README.md"]).has_suite("unit"));
         assert!(of(&["docs/openapi.json"]).has_suite("unit"));
         let report = of(&["agent/report/src/line.rs"]);
         assert!(report.has_subject("live", "report") && !report.has_subject("live", "stop"));
@@ -208,7 +208,7 @@ mod tests {
         }
         let beside = of(&["tests/tests/live/beside/export_html.rs"]);
         assert!(beside.has_subject("live", "export_html") && !beside.has_subject("live", "stop"));
-        let all = of(&["docs/design.md", "Cargo.lock"]);
+        let all = of(&["docs/architecture.md", "Cargo.lock"]);
         assert!(SUITES.iter().all(|suite| all.has_suite(suite)), "{all:?}");
     }
 
