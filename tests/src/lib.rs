@@ -1,8 +1,8 @@
 //! What the integration tests share: the built agent, stock trace-cmd, ftrace as the reference recorder, and
 //! workloads.
 //!
-//! The tests run as root on the live kernel, one at a time (`--test-threads=1`) unless they only read files. A
-//! missing tool or right fails them.
+//! The tests run as root on the live kernel, one at a time (`--test-threads=1`) unless they only read files.
+//! A missing tool or right fails them.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Tests of the built agent against this machine's kernel and stock tools: a module for each subject.
 //!
-//! They are one program, for each program takes minutes to link on a small machine. `cargo xtask test` runs each
-//! subject in a process of its own.
+//! They are one program, for each program takes minutes to link on a small machine. `cargo xtask test` runs
+//! each subject in a process of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod age;

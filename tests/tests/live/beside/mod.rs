@@ -1,6 +1,6 @@
-//! Tests that may run beside others, of this machine or of files: they only read and make files, and have no opinion
-//! about how long that takes. `cargo xtask test` runs each of them as a job. A subject that records, watches
-//! or holds this machine in any test is not here.
+//! Tests that may run beside others: they only read and make files, however long that takes.
+//! `cargo xtask test` runs each of them as a job. A subject that records, watches or holds this machine in
+//! any test is not here.
 
 mod analysis;
 mod binaries;

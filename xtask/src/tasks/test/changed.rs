@@ -163,8 +163,8 @@ impl Selection {
     }
 }
 
-/// The subject whose source a path in a directory of tests is. A file is a program or a module; a folder is one,
-/// or belongs to several.
+/// The subject whose source a path in a directory of tests is. A file is a program or a module; a folder is
+/// one, or belongs to several.
 fn subject_of<'p>(dir: &str, path: &'p str) -> Option<&'p str> {
     let within = path.strip_prefix(dir)?;
     let (dir, within) = match within.strip_prefix(BESIDE).and_then(|rest| rest.strip_prefix('/')) {

@@ -1,5 +1,5 @@
-//! What is run: a test program, a subject of one that is a whole suite, a test that boots a guest, a target of the
-//! fuzzer.
+//! What is run: a test program, a subject of one that is a whole suite, a test that boots a guest, a target
+//! of the fuzzer.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -171,8 +171,8 @@ fn place<'n>(program: &Program, name: &'n str) -> Place<'n> {
     Place { subject, test, runs: Runs::Anywhere }
 }
 
-/// Arguments for a program that has `tests`: it runs those of `subject` that are `wanted`. The name of the module
-/// suffices where no other test has it in its name.
+/// Arguments for a program that has `tests`: it runs those of `subject` that are `wanted`. The name of the
+/// module suffices where no other test has it in its name.
 fn selection(tests: &[String], subject: &str, wanted: &[&str]) -> Vec<String> {
     let module = format!("{subject}::");
     if tests.iter().filter(|test| test.contains(&module)).eq(wanted) {

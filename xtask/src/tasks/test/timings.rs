@@ -11,7 +11,7 @@ use crate::{Result, workspace};
 /// Tests that take less are not in the table.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
-/// About how many seconds subjects take together on two cores, for runs without times of earlier ones: those of
+/// About how many seconds subjects take on a busy machine, for runs without times of earlier ones: those of
 /// long jobs, which begin first, and those of short live tests, which a quick run has.
 const EXPECTED: &[(&str, &str, u64)] = &[
     ("vm", "cost", 60),
