@@ -12,10 +12,18 @@ pub(super) const TASK: Task = Task {
     about: "Builds target/release/tracer-agent with its eBPF programs and all features\n\
             Arguments go to `cargo build`.",
     run: |args| {
+        announce();
         setup(Purpose::Run)?;
         build(&["full"], args)
     },
 };
+
+/// Prints how long it takes, where that is long: before anything is installed or built.
+pub(super) fn announce() {
+    if !workspace::agent().exists() {
+        eprintln!("xtask: the first build takes 3 to 10 minutes on 2 cores, later ones take seconds");
+    }
+}
 
 /// Builds the recorder for people at work: fast to make. `args` are cargo's.
 pub(super) fn build(features: &[&str], args: &[String]) -> Result {

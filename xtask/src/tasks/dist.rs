@@ -2,8 +2,11 @@
 
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use ebpf_build::Build;
+use ebpf_build::toolchain::Toolchain;
 
 use super::setup::{Purpose, setup};
 use super::{Task, docs, no_arguments};
@@ -14,7 +17,7 @@ pub(super) const TASK: Task = Task {
     name: "dist",
     args: "",
     about: "Makes the static binary for release, packages of it for Debian, RPM and containers, in target/artifacts\n\
-            Also its sha256, man pages, completions and the manifest for Kubernetes. The binary needs no library and no file of\n\
+            Also its sha256, the eBPF object in it, man pages, completions and the manifest for Kubernetes. The binary needs no library and no file of\n\
             the machine that it is copied to. SOURCE_DATE_EPOCH is the time in the packages (default: that of the commit).",
     run: dist,
 };
@@ -42,10 +45,20 @@ fn dist(args: &[String]) -> Result {
     check_static(&binary)?;
     let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;
     fs::write(dir.join(format!("{name}.sha256")), &sum)?;
+    fs::copy(ebpf_object()?, dir.join(format!("tracer-agent-ebpf-{}.o", env!("CARGO_PKG_VERSION"))))?;
     docs::manuals(&binary, &dir)?;
     packages(&binary, &dir)?;
     println!("{}: {} bytes\n{}", binary.display(), fs::metadata(&binary)?.len(), sum.trim_end());
     Ok(())
+}
+
+/// The object that the binary has: the given one, or the one that its build has just made.
+fn ebpf_object() -> Result<PathBuf> {
+    if let Some(given) = ebpf_build::given_object() {
+        return Ok(given);
+    }
+    let build = Build { workspace: workspace::root(), target_dir: &target_dir(), features: &[] };
+    Ok(build.run(&Toolchain::find()?)?)
 }
 
 /// Makes the packages of a binary.

@@ -15,6 +15,7 @@ pub(super) const TASK: Task = Task {
 };
 
 fn run(args: &[String]) -> Result {
+    build::announce();
     setup(Purpose::Run)?;
     let args = args.strip_prefix(&["--".to_owned()]).unwrap_or(args);
     build::build(&features(args), &[])?;

@@ -3,11 +3,11 @@
 //! Looks first, then says what it is going to install, then does it. Where it may not install (no root, no
 //! sudo) or does not know how (no apt), it prints the commands instead and fails.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xtask::toolchain::{MIN_RUSTC, Missing, Pair, compilers, linker_install};
+use ebpf_build::Error;
+use ebpf_build::toolchain::Toolchain;
 
 use super::{Task, room, vm};
 use crate::workspace::{STATIC_TARGET, target_dir};
@@ -17,7 +17,7 @@ pub(super) const TASK: Task = Task {
     name: "setup",
     args: "[--for run|test|bench|dist]",
     about: "Installs what building and testing need and is not there yet (default: test)\n\
-            run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
+            run:   a C compiler, and the components of the Rust toolchain that make eBPF programs\n\
             test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), Spark (460 MB to download), Prometheus, the musl target, the kernels of\n\
                    the VM tests, and a root file system of Debian 12\n\
             bench: run, and what recording, reading, exporting and analysing are compared with\n\
@@ -32,10 +32,7 @@ pub(super) const TASK: Task = Task {
             _ => return Err("usage: cargo xtask setup [--for run|test|bench|dist]".into()),
         };
         setup(purpose)?;
-        match Pair::find() {
-            Ok(pair) => println!("ready: {} with {}", pair.compiler.title(), pair.linker.title()),
-            Err(missing) => return Err(missing.into()),
-        }
+        println!("ready: {}", Toolchain::find_any()?.title());
         Ok(())
     },
 };
@@ -178,12 +175,20 @@ const DEBIAN_RELEASE: &str = "bookworm";
 /// Speedscope as npm has it, for the schema of its files.
 const SPEEDSCOPE: &str = "speedscope@1.25.0";
 
-/// Installs what is missing. What is only downloaded comes while the linker is compiled.
+/// Installs what is missing, after a list of it. What is only downloaded comes while the rest is installed.
 pub(super) fn setup(purpose: Purpose) -> Result {
     if purpose == Purpose::Test {
         room::warn_if_short()?;
     }
-    install_packages(&missing_packages(purpose)?)?;
+    let missing = Missing::find(purpose)?;
+    let steps = missing.steps();
+    if !steps.is_empty() {
+        eprintln!("setup installs:");
+        for step in &steps {
+            eprintln!("  {step}");
+        }
+    }
+    install_packages(&missing.packages)?;
     std::thread::scope(|scope| {
         let download = || match purpose {
             Purpose::Test => fetch_kernels()
@@ -201,7 +206,7 @@ pub(super) fn setup(purpose: Purpose) -> Result {
             Purpose::Run | Purpose::Dist => Ok(()),
         };
         let downloads = scope.spawn(move || download().map_err(|error| error.to_string()));
-        let tools = install_tools(purpose);
+        let tools = missing.install_tools();
         if let Err(error) = &tools {
             // Not only when the downloads have ended.
             eprintln!("xtask setup: {error}");
@@ -212,27 +217,64 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     })
 }
 
-/// The compiler and the linker for the programs in the kernel, and the target of static binaries.
-fn install_tools(purpose: Purpose) -> Result {
-    let mut found = Pair::find();
-    if let Err(missing @ Missing::Compiler { .. }) = found {
-        add_rust_src(missing)?;
-        found = Pair::find();
-    }
-    if let Err(Missing::Linker { compiler } | Missing::Mismatch { compiler, .. }) = &found
-        && let Some(args) = linker_install(compiler.llvm)
-    {
-        install_linker(compiler.llvm, args)?;
-        found = Pair::find();
-    }
-    found?;
-    if matches!(purpose, Purpose::Test | Purpose::Dist) {
-        add_static_target()?;
-    }
-    Ok(())
+/// What setup installs before anything is built.
+#[derive(Debug, Default)]
+struct Missing {
+    /// Packages of Debian.
+    packages: Vec<String>,
+    /// The arguments of `rustup` that complete the toolchain for eBPF programs.
+    components: Vec<String>,
+    /// The target of static binaries.
+    static_target: bool,
 }
 
-fn missing_packages(purpose: Purpose) -> Result<Vec<String>> {
+impl Missing {
+    fn find(purpose: Purpose) -> Result<Self> {
+        let components = match Toolchain::find() {
+            Ok(_) => Vec::new(),
+            // Nothing is compiled for BPF.
+            Err(_) if ebpf_build::given_object().is_some() => Vec::new(),
+            Err(Error::Components { toolchain, missing }) if process::find("rustup").is_some() => {
+                Error::rustup_args(&toolchain, &missing).into_iter().map(str::to_owned).collect()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let wants_static = matches!(purpose, Purpose::Test | Purpose::Dist);
+        Ok(Self {
+            packages: missing_packages(purpose),
+            components,
+            static_target: wants_static && !has_static_target()?,
+        })
+    }
+
+    /// A line for each command.
+    fn steps(&self) -> Vec<String> {
+        let mut steps = Vec::new();
+        if !self.packages.is_empty() {
+            steps.push(format!("Debian packages: {}", self.packages.join(" ")));
+        }
+        if !self.components.is_empty() {
+            // 60 MB on the disk.
+            steps.push(format!("rustup {} (10 s to a minute)", self.components.join(" ")));
+        }
+        if self.static_target {
+            steps.push(format!("rustup target add {STATIC_TARGET}"));
+        }
+        steps
+    }
+
+    fn install_tools(&self) -> Result {
+        if !self.components.is_empty() {
+            process::run(Command::new("rustup").args(&self.components))?;
+        }
+        if self.static_target {
+            add_static_target()?;
+        }
+        Ok(())
+    }
+}
+
+fn missing_packages(purpose: Purpose) -> Vec<String> {
     let mut packages = Vec::new();
     if process::find("cc").is_none() {
         packages.push("gcc".to_owned());
@@ -250,10 +292,7 @@ fn missing_packages(purpose: Purpose) -> Result<Vec<String>> {
     if purpose == Purpose::Test && (!Path::new("/bin/busybox").exists() || !is_installed("busybox-static")) {
         packages.push("busybox-static".to_owned());
     }
-    if compilers().0.is_empty() {
-        packages.extend(compiler_packages()?);
-    }
-    Ok(packages)
+    packages
 }
 
 fn is_installed(package: &str) -> bool {
@@ -261,46 +300,11 @@ fn is_installed(package: &str) -> bool {
         .is_ok_and(|status| status.ends_with(" installed"))
 }
 
-/// The packages of the newest compiler that comes with its sources; none where apt has nothing new enough.
-fn compiler_packages() -> Result<Vec<String>> {
-    if process::find("apt-get").is_none() {
-        return Ok(Vec::new());
-    }
-    if let Some(packages) = known_compiler_packages() {
-        return Ok(packages);
-    }
-    // The lists may just be missing, as in a fresh container.
-    update_lists()?;
-    Ok(known_compiler_packages().unwrap_or_default())
-}
-
-fn known_compiler_packages() -> Option<Vec<String>> {
-    // Debian: the compiler that it keeps up to date for its browsers.
-    if candidate("rustc-web").is_some_and(|version| release(&version) >= Some(MIN_RUSTC)) {
-        return Some(vec!["rustc-web".to_owned(), "rust-web-src".to_owned()]);
-    }
-    // Ubuntu: one package for each release.
-    let names = process::output(Command::new("apt-cache").args(["pkgnames", "rustc-1."])).ok()?;
-    let newest = names
-        .lines()
-        .filter_map(|name| release(name.strip_prefix("rustc-")?).filter(|found| *found >= MIN_RUSTC))
-        .filter(|(major, minor)| candidate(&format!("rust-{major}.{minor}-src")).is_some())
-        .max()?;
-    let (major, minor) = newest;
-    Some(vec![format!("rustc-{major}.{minor}"), format!("rust-{major}.{minor}-src")])
-}
-
 /// The version that apt would install.
 fn candidate(package: &str) -> Option<String> {
     let policy = process::output(Command::new("apt-cache").args(["policy", package])).ok()?;
     let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
     (version != "(none)").then(|| version.to_owned())
-}
-
-/// `1.96.0+dfsg1-1` and `1.96` as `(1, 96)`.
-fn release(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 fn install_packages(packages: &[String]) -> Result {
@@ -314,7 +318,6 @@ fn install_packages(packages: &[String]) -> Result {
         )
         .into());
     }
-    eprintln!("setup installs Debian packages: {}", packages.join(" "));
     if packages.iter().any(|package| candidate(package).is_none()) {
         update_lists()?;
     }
@@ -349,31 +352,12 @@ fn apt_get(args: &[&str], packages: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// Where no distribution's compiler could be had: the sources of rustup's.
-fn add_rust_src(missing: Missing) -> Result {
-    if process::find("rustup").is_none() {
-        return Err(missing.into());
-    }
-    eprintln!("setup adds rustup's component: rust-src");
-    process::run(Command::new("rustup").args(["component", "add", "rust-src"]))
-        .map_err(|error| format!("{error}\n{missing}").into())
-}
-
-fn install_linker(llvm: u32, args: Vec<String>) -> Result {
-    eprintln!("setup installs bpf-linker for LLVM {llvm} into cargo's bin directory (a minute)");
-    // For this machine's cargo, not for the target directory or the flags of whatever calls the task.
-    process::run(process::cargo(args).env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR"))
+/// True if the toolchain has what static binaries are linked with.
+fn has_static_target() -> Result<bool> {
+    Ok(Toolchain::find_any()?.sysroot.join("lib/rustlib").join(STATIC_TARGET).exists())
 }
 
 fn add_static_target() -> Result {
-    // The compiler beside the cargo that runs this task, which is the one that will be used.
-    let rustc = env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name("rustc"));
-    let rustc = rustc.filter(|rustc| rustc.exists()).unwrap_or_else(|| "rustc".into());
-    let sysroot = process::output(Command::new(rustc).args(["--print", "sysroot"]))?;
-    if Path::new(sysroot.trim()).join("lib/rustlib").join(STATIC_TARGET).exists() {
-        return Ok(());
-    }
-    eprintln!("setup adds the target {STATIC_TARGET}");
     if process::find("rustup").is_none() {
         return Err(
             format!("the compiler lacks the target; with rustup: rustup target add {STATIC_TARGET}").into()
@@ -572,9 +556,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_are_read_from_package_versions() {
-        assert_eq!(release("1.96.0+dfsg1-1~deb12u2"), Some((1, 96)));
-        assert_eq!(release("1.100"), Some((1, 100)));
-        assert_eq!(release("1.80~x"), None);
+    fn each_command_has_a_line() {
+        assert_eq!(Missing::default().steps(), Vec::<String>::new());
+        let missing = Missing {
+            packages: vec!["gcc".to_owned(), "libc6-dev".to_owned()],
+            components: Error::rustup_args("stable", &["rust-src"]).into_iter().map(str::to_owned).collect(),
+            static_target: true,
+        };
+        assert_eq!(
+            missing.steps(),
+            [
+                "Debian packages: gcc libc6-dev",
+                "rustup component add --toolchain stable rust-src (10 s to a minute)",
+                "rustup target add x86_64-unknown-linux-musl",
+            ]
+        );
     }
 }
