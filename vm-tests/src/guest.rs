@@ -131,7 +131,7 @@ pub const STORMS: [&str; 5] = [
     "soak::a_profiler_takes_nothing_away",
 ];
 
-/// Runs tests of the program [`LIVE`] in one guest with this kernel: names of its modules, each with names of
+/// Runs tests of the program `live` in one guest with this kernel: names of its modules, each with names of
 /// tests in it.
 ///
 /// # Panics

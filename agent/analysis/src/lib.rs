@@ -1,19 +1,58 @@
-//! Statistics of whole recordings: counts, latencies, distributions, differences.
+//! Analyses of whole recordings: counts, latencies, distributions, scheduling, I/O, locks, differences.
 //!
-//! | file | subject |
+//! **Data flow:** records of a [`report::TraceFile`] in time order, one pass → a result as plain data (such
+//! as [`histogram::Histogram`], or an implementation of [`answers::Analysis`]) → text by the caller, or JSON
+//! by [`json`].
+//!
+//! **Guarantees**
+//!
+//! - A result contains only what events prove; everything else is unknown, and shown as such.
+//! - Memory is bounded for any file: keys without room are counted together.
+//! - Gaps in the recording end everything that was in progress.
+//!
+//! **Must not know:** terminals, command lines, the running kernel.
+//!
+//! # Example
+//!
+//! How often each thread was switched to:
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use analysis::histogram::{self, Histogram, Order, Question};
+//! use analysis::key::Key;
+//! use report::TraceFile;
+//!
+//! let file = TraceFile::open("trace.dat", File::open("trace.dat")?)?;
+//! let question = Question {
+//!     events: histogram::events("sched_switch")?,
+//!     keys: vec![Key::parse("next_comm")?],
+//!     values: Vec::new(),
+//!     most_rows: 10_000,
+//! };
+//! let mut switches = Histogram::of(&file, &question, &mut |_| {})?;
+//! switches.sort(Order::Count, false);
+//! for row in switches.rows.iter().take(10) {
+//!     println!("{:>8} {}", row.count, row.keys[0]);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | [`answers`] | what threads, CPUs, system calls and interrupts did |
-//! | `key` | fields as keys: where they are in a record, and how their values are shown |
-//! | `histogram` | records counted by keys, with sums of values |
-//! | `latency` | times between two events |
-//! | `spread` | the distribution of a field's values |
-//! | `groups` | a distribution for each value of a key |
-//! | `stack_tree` | records counted by their stacks, as a tree |
-//! | `buckets` | numbers counted by size, and percentiles |
-//! | `diff` | differences of two recordings |
-//! | `json` | the answers as JSON |
-//!
-//! Memory is bounded, whatever is in the file: what does not fit is counted and reported.
+//! | [`answers`] | threads, CPUs, system calls, interrupts, I/O, locks, memory |
+//! | [`key`] | fields as keys: their place in a record, and how their values are shown |
+//! | [`histogram`] | records counted by keys, with sums of values |
+//! | [`latency`] | times between two events |
+//! | [`spread`] | the distribution of a field's values |
+//! | [`groups`] | a distribution for each value of a key |
+//! | [`stack_tree`] | records counted by their stacks, as a tree |
+//! | [`buckets`] | numbers counted by size, and percentiles |
+//! | [`diff`] | differences of two recordings |
+//! | [`json`] | results as JSON |
+
+#![forbid(unsafe_code)]
 
 pub mod answers;
 pub mod buckets;

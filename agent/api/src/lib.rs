@@ -1,21 +1,45 @@
-//! What a client and the session daemon say to each other: plain data, as JSON in HTTP/1.1 on a Unix socket.
+//! The data that clients and the session daemon exchange: JSON in HTTP/1.1 on a Unix socket.
 //!
 //! The objects are those of LTTng's concepts (lttng-concepts(7)): recording sessions have channels, channels
-//! have event rules and contexts. [`requests`] lists the requests, with method and path.
+//! have event rules and contexts. [`requests`] lists the requests with method and path.
 //!
-//! | file | subject |
+//! **Data flow:** client (`ctl`, or any HTTP client) ⇄ these types ⇄ `daemon`.
+//!
+//! **Guarantees**
+//!
+//! - Every request and reply is a type of this crate; a reply that is not `2xx` is a [`ControlError`].
+//! - Unknown fields of a request are errors.
+//!
+//! **Must not know:** how the daemon records, the running kernel, sockets. Plain data only, so that clients
+//! build without the recorder.
+//!
+//! # Example
+//!
+//! ```
+//! use api::{NewSession, SessionMode};
+//!
+//! let session: NewSession = serde_json::from_str(r#"{"name": "boot", "mode": "snapshot"}"#)?;
+//! assert_eq!(session.mode, SessionMode::Snapshot);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `session` | sessions, their output, rotations and snapshots |
-//! | `channel` | channels and their attributes |
-//! | `rule` | event rules |
-//! | `track` | which processes are recorded |
-//! | `instrumentation` | what there is to record |
-//! | `map` | what is counted in the kernel |
-//! | `trigger` | conditions, and what is done when they are satisfied |
-//! | `usage` | how full rings are, and what was recorded and lost |
-//! | `capture` | what is told of events that match |
-//! | `error` | why a request was refused |
-//! | `requests` | the requests |
+//! | [`session`] | sessions, their outputs, rotations and snapshots |
+//! | [`channel`] | channels and their attributes |
+//! | [`rule`] | event rules |
+//! | [`track`] | the processes that are recorded |
+//! | [`instrumentation`] | the events that can be recorded |
+//! | [`map`], [`maps`], [`counted`] | counts in the kernel |
+//! | [`trigger`] | conditions and their actions |
+//! | [`usage`] | fill levels of rings, recorded and lost events |
+//! | [`capture`] | the content of notifications |
+//! | [`error`] | reasons of a refused request |
+//! | [`requests`] | the requests |
+
+#![forbid(unsafe_code)]
 
 pub mod capture;
 pub mod channel;

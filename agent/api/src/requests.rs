@@ -1,8 +1,8 @@
 //! The requests. Bodies and answers are JSON; an answer that is not `2xx` is a
 //! [`ControlError`](super::ControlError).
 //!
-//! docs/openapi.json describes all of them. Names in paths are percent-encoded. Sessions and triggers are those
-//! of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
+//! docs/openapi.json describes all of them. Names in paths are percent-encoded. Sessions and triggers are
+//! those of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
 
 use std::path::PathBuf;
 

@@ -1,22 +1,53 @@
-//! Programs in the kernel: loaded with what a recording asks for, attached, and detached.
+//! Loads and attaches a recording's programs, and reads the rings that they fill.
 //!
-//! | file | subject |
+//! **Data flow:** down: plans of [`compile`] → [`Programs`] (maps, loaded programs) → links. Up: pages of a
+//! ring ([`ring::CpuRing`]) → [`ring::Claim`] → the caller stores them → the claim is committed, and programs
+//! may reuse the pages.
+//!
+//! **Guarantees**
+//!
+//! - No page is reused before its claim is committed.
+//! - All memory that programs and agent share is accessed here, through atomics and volatile reads.
+//! - Detaching blocks nobody ([`detach`]).
+//!
+//! **Must not know:** files, sessions, specifications' planning. This is the only crate that embeds the eBPF
+//! object, so that no other crate waits for its build.
+//!
+//! # Example
+//!
+//! Which programs does this kernel accept?
+//!
+//! ```no_run
+//! use attach::Outcome;
+//! use kernel::btf::Btf;
+//! use kernel::tracefs::Tracefs;
+//!
+//! for program in attach::survey(&Tracefs::open()?, &Btf::of_kernel()?)? {
+//!     if let Outcome::Refused { reason, .. } = program.outcome {
+//!         println!("{}: {reason}", program.name);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
 //! | [`Programs`] | the programs of a channel: loaded, attached, enabled |
-//! | `object` | what the eBPF object is made of for it: constants and maps |
-//! | `misses` | what the kernel kept from programs |
-//! | `kernel_layout` | where the fields that the programs read are in this kernel's structures |
+//! | `object` | constants and maps of the eBPF object for a channel |
+//! | [`ring`] | shared memory: control blocks, counts, pages |
+//! | `misses` | events that the kernel kept from programs |
+//! | `kernel_layout` | offsets in this kernel's structures |
 //! | [`tracepoint`] | attaching the generic lane |
 //! | [`fast`] | attaching the fast lane |
 //! | [`hook`] | attaching the programs of probes |
-//! | [`tasks`] | attaching the programs that note thread names and follow processes |
-//! | `switch` | closing the pages that programs are filling |
-//! | `border` | where archives of a recording begin and end in the rings |
-//! | [`detach`] | detaching without making anybody wait |
-//! | [`mappings`] | what perf tells of the code that processes map |
-//! | `survey`, [`support`], [`trial`] | what this kernel makes of the programs, without attaching any |
-//!
-//! What is attached where is told by the plans of [`compile`](compile).
+//! | [`tasks`] | programs that note thread names and follow processes |
+//! | `switch` | closing open pages |
+//! | `border` | the borders of archives in the rings |
+//! | [`detach`] | detaching in the background |
+//! | [`mappings`] | perf's records of mapped code |
+//! | `survey`, [`support`], [`trial`] | loading programs without attaching them |
 
 mod border;
 pub mod detach;

@@ -1,22 +1,47 @@
-//! eBPF programs and maps, whatever they are for: written, simplified, loaded.
+//! eBPF programs and maps, for any purpose: written, simplified, loaded.
 //!
-//! aya-obj parses and relocates the object of `agent-ebpf`; creating its maps and loading its programs is
-//! done here.
+//! aya-obj parses and relocates the object of `agent-ebpf`; this crate creates its maps and loads its
+//! programs.
 //!
-//! | file | subject |
+//! **Data flow:** instructions ([`insn::Assembler`]) → [`program::Body`] → linked with subprograms of the
+//! object → simplified for a recording's constants (`simplify`) → verified by the kernel ([`load`]) →
+//! descriptors.
+//!
+//! **Guarantees**
+//!
+//! - A simplified program computes the same as the original; tests compare random programs.
+//! - A refused program gives the end of the verifier's log.
+//! - Every system call of bpf(2) and perf_event_open(2) is in [`sys`].
+//!
+//! **Must not know:** events, recordings, attach points. `compile` and `attach` know those.
+//!
+//! # Example
+//!
+//! ```
+//! use bpf::insn::{Assembler, Reg};
+//!
+//! let mut code = Assembler::default();
+//! code.load_imm(Reg(0), 0);
+//! code.exit();
+//! let (instructions, _) = code.finish().ok_or("a jump without a target")?;
+//! assert_eq!(instructions.len(), 2);
+//! # Ok::<(), &str>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `sys` | the system calls: bpf(2) and perf_event_open(2) |
-//! | `unit` | the perf units that make probes |
-//! | `insn` | instructions, and an assembler |
-//! | `relocation` | what instructions leave open until they are loaded |
-//! | `program` | programs that are compiled at the start, and the subprograms of the object that they call |
-//! | `preemption` | how these deal with preemption |
-//! | `parts` | programs put together, with functions that are verified by themselves |
-//! | `simplify` | programs without what the constants of a recording make superfluous |
-//! | `peek` | a look at the kernel's memory, by a program that is run once |
-//! | `load` | the object: its maps created, its programs given to the verifier |
-//!
-//! Nothing here knows of events, of what a user asks for, or where a program goes: `compile` and `attach` do.
+//! | [`sys`] | the system calls |
+//! | [`mod@unit`] | the perf units of probes |
+//! | [`insn`] | instructions, and an assembler |
+//! | [`relocation`] | values that are known at loading |
+//! | [`program`] | generated programs, and the object's subprograms that they call |
+//! | [`preemption`] | preemption in generated programs |
+//! | [`parts`] | programs made of separately verified functions |
+//! | `simplify` | constants propagated, dead code removed |
+//! | [`peek`] | reads kernel memory with a program that runs once |
+//! | [`load`] | the object: its maps created, its programs verified |
 
 pub mod insn;
 pub mod load;

@@ -1,5 +1,5 @@
 //! The system calls of loading and attaching: bpf(2) here and, for the kernel's own types, in [`btf`],
-//! perf_event_open(2) in [`perf`].
+//! perf_event_open(2) in `perf`.
 
 pub mod btf;
 mod perf;

@@ -1,40 +1,72 @@
-//! A recording, from start to finished file.
+//! The recorder: a recording from its start to the finished file, and its recovery.
 //!
-//! A [`Session`] attaches the programs and runs the reader threads, which store the rings' pages in a
-//! [`Spool`] beside the output. Stopping closes the gates, stores the rest and gives [`Recorded`];
-//! [`finish()`] makes the trace file of it. After a crash [`recover`] does the same with what the spool
-//! holds. A rotation does it for what is stored by then, while recording goes on in the next archive, and a
-//! snapshot for what the rings of a recording hold that overwrites.
+//! **Data flow:** [`CaptureOptions`] → [`Session::create`] (spool, programs, readers) → [`Session::start`]
+//! opens the gates → reader threads move pages from the rings to the [`Spool`] → [`Session::stop`] gives a
+//! [`Recorded`] per archive → [`finish()`] makes the trace file. [`recover`] does the last step for a
+//! recorder that was killed.
 //!
-//! | file | subject |
+//! A rotation finishes what is stored so far while recording continues in the next archive. A snapshot does
+//! it for the contents of the rings of a flight recorder.
+//!
+//! **Guarantees**
+//!
+//! - Each event that fires between start and stop is in the file or counted, per CPU, event and cause.
+//! - A page is in the spool before its memory is reused. A killed recorder loses at most the contents of the
+//!   rings.
+//! - The output appears when it is complete. A spool is removed only after that.
+//! - Consumers ([`follow`], [`piped`], [`paged`]) cannot slow down a recording.
+//!
+//! **Must not know:** command lines, the daemon, how options came about (`plan` makes them).
+//!
+//! # Example
+//!
+//! ```no_run
+//! use capture::{CaptureOptions, Session, finish};
+//! use std::time::Duration;
+//!
+//! fn record(options: CaptureOptions) -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut session = Session::create(options, &mut |_attached, _all| {})?;
+//!     session.start();
+//!     std::thread::sleep(Duration::from_secs(1));
+//!     for recorded in session.stop() {
+//!         finish(recorded)?;
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `options` | what is to be recorded |
+//! | `options` | what to record |
 //! | `session` | the running recording, its rotations and snapshots |
-//! | `needs` | what the options mean for the machine, the programs and the readers |
-//! | `channel` | a buffer and the programs that fill it |
-//! | `maps` | what is counted instead of being recorded |
-//! | `attaching` | attaching its programs |
-//! | `archive` | what becomes one file: from one rotation to the next |
-//! | `notice` | what wakes a thread that waits |
-//! | `pauses` | when it was not recorded to |
+//! | `needs` | what the options need of the machine, the programs and the readers |
+//! | `channel` | a buffer and its programs |
+//! | `maps` | counting instead of recording |
+//! | `attaching` | attaching a channel's programs |
+//! | `archive` | the content of one file: from one rotation to the next |
+//! | `notice` | an eventfd that wakes a waiting thread |
+//! | `pauses` | times of pauses |
 //! | `closing` | what is known of an archive at its end |
 //! | `stream` | one CPU's part of a channel |
 //! | `readers` | reader threads: ring to spool |
-//! | `spool`, `segment` | data on its way to the file, written and read back |
-//! | `manifest`, `names`, `symbols`, `state` | what the file needs besides the data |
+//! | `spool`, `segment` | stored data, written and read back |
+//! | `manifest`, `names`, `symbols`, `state` | what the file needs besides data |
 //! | `user_symbols` | names for user stacks |
-//! | `counts` | what is known of the rings of a recording that is killed |
+//! | `counts` | counts of rings that outlive the recorder |
 //! | `stats` | the loss ledger |
-//! | `ledger` | the counts of a recording that goes on |
-//! | `program_log` | what programs say of themselves, in builds for that |
+//! | `ledger` | counts of a running recording |
+//! | `sets` | rings per user or process |
+//! | `program_log` | messages of programs, in debug builds of them |
 //! | `finish` | spool to trace file |
 //! | `finisher` | the same for archives, while the next ones are recorded |
-//! | `ctf` | a trace that is written instead, while the recording goes on |
-//! | `handover` | a recording that another process goes on with |
-//! | `follow` | reading the spool of a recording that goes on |
-//! | `paged` | its pages, for who sends them elsewhere |
-//! | `piped` | a recording in a pipe |
-//! | `watch` | being told of events as they fire, without a file |
+//! | `ctf` | a CTF trace, written while the recording runs |
+//! | `handover` | passing a running recording to another process |
+//! | [`follow`] | reading the spool of a running recording |
+//! | [`paged`] | its pages, for senders |
+//! | [`piped`] | a recording in a pipe |
+//! | [`watch`] | events as they fire, without a file |
 
 mod archive;
 mod attaching;

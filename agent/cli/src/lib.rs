@@ -1,4 +1,42 @@
-//! The command line: one file per command, with its flags, texts and exit codes.
+//! The command line of tracer-agent: one file per command, with its options, texts and exit codes.
+//!
+//! **Data flow:** words → options ([`Cli`], clap) → a call of another crate → text, JSON and an exit code
+//! ([`exit`]).
+//!
+//! **Guarantees**
+//!
+//! - No functionality is only here: every command is a call that a program can make, too.
+//! - Text from files and kernels is made safe before it reaches a terminal.
+//! - Exit codes are documented, and the same for all commands.
+//!
+//! **Must not know:** how a recording works. It turns options into a [`spec::RecordingSpec`], and results
+//! into text.
+//!
+//! # Example
+//!
+//! ```
+//! use clap::Parser as _;
+//! use cli::{Cli, Command};
+//!
+//! let cli = Cli::try_parse_from(["tracer-agent", "report", "trace.dat"])?;
+//! assert!(matches!(cli.command, Command::Report(_)));
+//! # Ok::<(), clap::Error>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | [`record`], [`stream`] | recording; printing events as they fire |
+//! | [`report`], [`info`], [`list`], [`hist`], [`analyze`], [`diff`] | reading |
+//! | [`check`], [`recover`], [`repair`], [`split`], [`merge`], [`convert`] | files |
+//! | [`export`], [`import`] | other formats |
+//! | [`listen`], [`doctor`] | trace-cmd's network; checks of this machine |
+//! | `daemon`, `top`, `put`, `get`, `ls` | commands of features |
+//! | `choose`, `input`, `following`, `units`, `rewriting` | options that several commands share |
+//! | `progress`, `summary`, `json_writer`, `substitutes`, `temporary` | output that several commands share |
+//! | `command`, `dispositions`, `signals`, `limits` | processes and signals |
+//! | `error`, [`exit`] | errors and exit codes |
 
 pub mod analyze;
 pub mod check;
@@ -234,7 +272,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// A command line.
 enum Parsed {
-    Command(Command),
+    Command(Box<Command>),
     Generate(generate::GenerateArgs),
 }
 
@@ -244,7 +282,7 @@ impl Parsed {
             Some((generate::NAME, arguments)) => {
                 generate::GenerateArgs::from_arg_matches(arguments).map(Self::Generate)
             }
-            _ => Cli::from_arg_matches(matches).map(|cli| Self::Command(cli.command)),
+            _ => Cli::from_arg_matches(matches).map(|cli| Self::Command(Box::new(cli.command))),
         }
     }
 }

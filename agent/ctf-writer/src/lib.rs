@@ -1,26 +1,54 @@
-//! Common Trace Format 1.8, in the layout of a kernel session of LTTng 2.13: `kernel/metadata`,
+//! Common Trace Format 1.8 in the layout of a kernel session of LTTng 2.13: `kernel/metadata`,
 //! `kernel/CHANNEL_CPU`, `kernel/index/CHANNEL_CPU.idx`.
 //!
-//! | module | what |
+//! **Data flow:** records and the event formats that describe them → a schema with field types (`schema`) →
+//! packets (`stream`) → files with an index (`files`). [`Ctf`] converts a finished file; [`TraceWriter`]
+//! writes a trace while its recording runs, and [`Publication`] shows complete packets to readers.
+//!
+//! **Guarantees**
+//!
+//! - Babeltrace 1 and 2, Trace Compass and LTTng's own analyses open the traces.
+//! - Lost events are where LTTng has them: a packet without events stands at the loss, and its counter of
+//!   discarded events is higher than that of the packet before.
+//! - Readers see complete packets only.
+//!
+//! **Must not know:** the running kernel, eBPF, network protocols.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use ctf_writer::Ctf;
+//! use recording::{Job, Target, TraceFile, export};
+//!
+//! let file = TraceFile::open(Box::new(File::open("trace.dat")?))?;
+//! let target = Target { path: "trace".into(), ..Target::default() };
+//! export(&file, &Ctf::Lttng, &target, &Job::new(&|_| {}))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Buffers become channels; the top one is `channel0`, LTTng's default.
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `schema` | what a trace declares, and which record becomes which event |
-//! | `kernel` | the schema with the kernel's own names, format `ctf` |
-//! | `lttng` | the schema with the names of lttng-modules, format `lttng` |
-//! | `types` | field types, and values in bytes |
+//! | `schema` | the declarations of a trace, and the event that each record becomes |
+//! | `kernel` | the schema with the kernel's own names: format `ctf` |
+//! | `lttng` | the schema with the names of lttng-modules: format `lttng` |
+//! | `types` | field types, and values as bytes |
 //! | `metadata` | the schema as text |
 //! | `stream` | packets |
-//! | `files` | the files that they are in, with the index |
-//! | `owner` | whose a trace of programs is |
+//! | `files` | files of packets, and their index |
+//! | `owner` | the owner of a user-space trace |
 //! | `convert` | records into a stream |
 //! | `callstack` | stacks as contexts of their events |
-//! | [`TraceWriter`] | a trace that is written while its recording goes on |
-//! | `traces` | where the traces of a directory are |
-//! | [`summary`] | what is in a directory |
-//! | `shape` | how long events are, to count those of a directory |
-//!
-//! Buffers become channels; the top one is `channel0`, LTTng's default. The numbers of lost events go where
-//! LTTng has them: a packet without events stands where the loss was, and its counter is higher than that of
-//! the packet before.
+//! | [`TraceWriter`] | a trace that is written while its recording runs |
+//! | [`traces`] | the traces in a directory |
+//! | [`summary`] | the content of a directory |
+//! | `shape` | lengths of events, to count those of a directory |
+
+#![forbid(unsafe_code)]
 
 mod callstack;
 mod convert;
@@ -31,6 +59,7 @@ mod metadata;
 mod owner;
 mod published;
 #[cfg(any(test, feature = "sample"))]
+#[doc(hidden)]
 pub mod sample;
 mod schema;
 mod shape;
@@ -449,3 +478,8 @@ fn not_carried(recording: &Recording<'_>, job: &Job<'_>) {
         recording.cpu_streams().iter().map(|cpu_stream| cpu_stream.counts.missed_unknown).sum();
     job.not_carried("losses of unknown size, counted as one event each", unknown);
 }
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -88,6 +88,7 @@ pub struct Stream {
 
 /// A file of packets, which grows if it is the last one of its stream.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PacketFile {
     /// The number of its chunk.
     pub chunk: u64,
@@ -120,6 +121,7 @@ pub struct Chunk {
 
 /// A metadata file.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MetadataFile {
     /// Bytes of whole packets.
     pub bytes: u64,

@@ -21,6 +21,7 @@ const MAX_PACKET: u64 = 64 << 20;
 
 /// A directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// The traces in it.
     pub traces: Vec<Trace>,

@@ -1,4 +1,4 @@
-//! The requests of the [control API](api::api) as methods.
+//! The requests of the [control API](api::requests) as methods.
 
 use std::fmt::Write as _;
 use std::io;

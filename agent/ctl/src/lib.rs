@@ -1,18 +1,44 @@
-//! The client of the session daemon: `tracer-agent ctl COMMAND`, and the same under the name `lttng`.
+//! The session daemon's client: `tracer-agent ctl COMMAND`, and the same under the name `lttng`.
 //!
-//! Commands, options, texts and exit codes are those of `lttng` 2.13 (lttng(1)); docs/lttng.md tells what
-//! differs. What a command prints is made of what the daemon answers, without the daemon: tests have made-up
-//! answers.
+//! Commands, options, texts and exit codes are those of `lttng` 2.13 (lttng(1)); docs/lttng.md lists the
+//! differences.
 //!
-//! | file | subject |
+//! **Data flow:** words of a command line → a verb ([`verbs`]) → requests ([`client::Client`]) over a
+//! [`Transport`](client::Transport) → replies → text, XML or JSON.
+//!
+//! **Guarantees**
+//!
+//! - A command prints what the daemon returns; tests use invented replies.
+//! - A request that fails gives LTTng's exit code for that failure.
+//!
+//! **Must not know:** how the daemon records; it builds without the recorder.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use ctl::client::Client;
+//! use ctl::socket::{UnixTransport, chosen};
+//!
+//! let mut daemon = Client::new(Box::new(UnixTransport::new(&chosen(None))?));
+//! for session in daemon.sessions()? {
+//!     println!("{}", session.name);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `client` | the requests as methods |
-//! | `socket` | how they get to the daemon |
-//! | `at` | where a command runs: the daemon, the user's directory, what is said |
-//! | `verbs` | the commands |
-//! | `text`, `nodes`, `document` | sessions as texts, and as XML and JSON |
+//! | [`client`] | the requests as methods |
+//! | [`socket`] | the connection to the daemon |
+//! | `at` | where a command runs: daemon, user's directory, output |
+//! | [`verbs`] | the commands |
+//! | `text`, `nodes`, `document` | sessions as text, and as XML and JSON |
 //! | `saved` | files of sessions |
-//! | `address`, `context`, `level`, `units`, `home` | what users and files write |
+//! | `address`, `context`, `level`, `units`, `home` | values that users and files contain |
+
+#![forbid(unsafe_code)]
 
 mod address;
 mod at;

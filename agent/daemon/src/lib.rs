@@ -1,38 +1,68 @@
-//! The session daemon: recording sessions of several users, controlled over a Unix socket.
+//! The session daemon: recording sessions of several users, controlled over a Unix socket or by configuration
+//! files.
 //!
-//! Requests come as HTTP with JSON ([`api`]). tokio serves the connections; each session that
-//! records has a thread of its own, which owns the engine's [`Session`](capture::Session) and has the
-//! rights of the session's user where files are concerned. Who asks is known from the socket.
+//! **Data flow:** HTTP with JSON ([`api`]) → `http` → `registry` → a session's thread, which owns a
+//! [`capture::Session`] → files, uploads (`archives`), relays (`relay`), viewers (`live`), notifications,
+//! metrics. Files of the configuration become sessions in the same way.
 //!
-//! | file | subject |
+//! **Guarantees**
+//!
+//! - A user is known by the socket's credentials, and gets only the rights that these have. Files are
+//!   accessed with the user's own rights (`user`).
+//! - Each resource that can run out has a limit per user (`amounts`, `shares`, `descriptors`).
+//! - A session survives an upgrade of the daemon without a gap (`handover`), and a killed daemon's data is
+//!   recovered (`recovery`).
+//!
+//! **Must not know:** the texts of the command line; eBPF, other than through [`capture`].
+//!
+//! # Example
+//!
+//! The specification of a configured session:
+//!
+//! ```
+//! let config = daemon::config::Config::of_text(
+//!     r#"
+//!     [sessions.scheduler]
+//!     events = ["sched:sched_switch"]
+//!     "#,
+//! )
+//! .map_err(|mistakes| format!("{mistakes:?}"))?;
+//! assert!(config.sessions.contains_key("scheduler"));
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `config` | what files say that is recorded, always |
+//! | [`config`] | configuration files: what is always recorded |
 //! | `configuration` | those files while the daemon runs |
-//! | `daemon` | from the start to the end of the process |
+//! | `daemon` | the process from start to end |
 //! | `listen` | the socket, from systemd or our own |
 //! | `live` | the server of viewers |
-//! | `peer` | who asks |
-//! | `supervisor` | what systemd is told |
+//! | `peer` | the client's credentials |
+//! | `supervisor` | messages to systemd |
 //! | `user` | the rights of a session's user |
-//! | `http` | requests and answers |
-//! | `registry` | the sessions there are |
-//! | `recording` | the recording of a session, and what becomes of it when the session changes |
-//! | `relay` | sessions that send to a relay daemon of LTTng |
-//! | `recovery` | what a daemon that was killed has left |
-//! | `handover` | sessions that the next daemon goes on with |
-//! | `archives` | what configured sessions have closed: sent to a store, and kept within limits |
-//! | `amounts` | how much each user has taken of something |
-//! | `budget` | what the daemon may take, and doing less to keep to it |
-//! | `documents` | the descriptions of the requests and of the configuration |
-//! | `descriptors` | how many the recordings of a user may have open |
-//! | `shares` | what the sessions of a user may take |
-//! | `files` | the files that a session has made |
-//! | `metrics` | what monitoring systems read |
-//! | `monitor` | what is looked at each second: ages, losses, whether the daemon is ready |
-//! | `notifications` | what is told to clients that listen |
-//! | `triggers` | conditions of users, and what is done when they are satisfied |
+//! | `http` | requests and replies |
+//! | `registry` | all sessions |
 //! | `sessions` | a session: its description and its recording |
-//! | `fuzz` | requests of anybody, without recording |
+//! | `recording` | the recording of a session through its changes |
+//! | `relay` | sessions that send to a relay daemon of LTTng |
+//! | `recovery` | data that a killed daemon left |
+//! | `handover` | sessions that the next daemon continues |
+//! | `archives` | closed archives of configured sessions: uploads and limits |
+//! | `amounts` | counts of what each user has taken |
+//! | `budget` | the daemon's own limits, and doing less to keep them |
+//! | `descriptors` | limits of open files per user |
+//! | `documents` | the descriptions of the requests and of the configuration |
+//! | `shares` | limits of sessions per user |
+//! | `files` | the files that a session made |
+//! | `maps` | counting in the kernel |
+//! | [`metrics`] | values for monitoring systems |
+//! | `monitor` | checks each second: ages, losses, readiness |
+//! | `notes`, `notifications` | messages to clients |
+//! | `triggers` | conditions and their actions |
+//! | `fuzz` | arbitrary requests, without recording |
 
 mod amounts;
 mod archives;

@@ -1,19 +1,44 @@
-//! What a user-space binary offers to uprobes: functions by name, and USDT markers.
+//! Functions and USDT markers of user-space binaries, for uprobes.
 //!
-//! | module | what it reads |
+//! **Data flow:** a path → [`OpenBinary`] → functions ([`symbols`]) or markers ([`usdt`]) with their offset
+//! in the **file**, which is how the kernel places a uprobe (Documentation/trace/uprobetracer.rst).
+//!
+//! Position-independent programs and shared libraries need no special case: a symbol's value is a virtual
+//! address as the program headers define it, and each is converted through the executable `PT_LOAD` segment
+//! that contains it.
+//!
+//! **Guarantees**
+//!
+//! - Binaries may be hostile: every offset is checked against the file's size before it is read, and unpacked
+//!   data is bounded.
+//! - A name that does not resolve gives an error with similar names.
+//!
+//! **Must not know:** eBPF, probes' syntax, the running kernel.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use elf::symbols::Functions;
+//! use std::path::Path;
+//!
+//! let functions = Functions::of(Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6"))?;
+//! for function in functions.find("malloc")? {
+//!     println!("{} at {:#x}", function.demangled(), function.offset);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `file` | the file: machine, segments, which virtual address lies at which file offset |
-//! | [`symbols`] | functions, from every symbol table there is: `.symtab`, `.dynsym`, a separate debug file, `.gnu_debugdata` |
-//! | `debug_file` | symbols that a distribution keeps elsewhere |
-//! | [`usdt`] | the markers of `sys/sdt.h`, their arguments and semaphores |
-//!
-//! The kernel places a uprobe by the offset in the **file** (Documentation/trace/uprobetracer.rst), whatever
-//! address the binary is loaded at; that is why position independent programs and shared libraries need
-//! nothing of their own. A symbol's value is a virtual address as the program headers have it, so each goes
-//! through the executable `PT_LOAD` segment that holds it.
-//!
-//! Binaries are untrusted: every offset is checked against the file's size before it is read, and what is
-//! unpacked is bounded.
+//! | `file` | the file: machine, segments, file offsets of virtual addresses |
+//! | [`symbols`] | functions of every symbol table: `.symtab`, `.dynsym`, a separate debug file, `.gnu_debugdata` |
+//! | `debug_file` | symbols that a distribution keeps in another file |
+//! | [`usdt`] | markers of `sys/sdt.h`, their arguments and semaphores |
+//! | `open` | a binary that stays open while it is read |
+
+#![forbid(unsafe_code)]
 
 mod debug_file;
 mod file;

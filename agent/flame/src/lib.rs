@@ -1,16 +1,44 @@
-//! Weighted stacks, and the forms in which viewers of stacks take them.
+//! Weighted stacks, and the forms in which viewers of stacks read them.
 //!
-//! | file | subject |
+//! **Data flow:** stacks are [added](FlameStacks::add) to [`FlameStacks`], which a [`Format`] writes: a flame
+//! graph (SVG), folded lines, a profile of pprof, a file of speedscope. [`Difference`] compares two sets.
+//!
+//! **Guarantees**
+//!
+//! - All forms have the same stacks with the same weights.
+//! - Memory is bounded: stacks without room are added up as [`OTHERS`].
+//! - Names may be hostile: none ends a frame or a line, or acts on the reader.
+//!
+//! **Must not know:** traces, events, files. It depends on no other crate of tracer-agent.
+//!
+//! # Example
+//!
+//! ```
+//! use flame::{FlameStacks, Format, Frame, Kind, Unit};
+//!
+//! let mut stacks = FlameStacks::new("two stacks", Unit::Events);
+//! let main = Frame { kind: Kind::User, name: "main" };
+//! stacks.add([main, Frame { kind: Kind::Kernel, name: "schedule" }], 3);
+//! stacks.add([main], 1);
+//! let mut folded = Vec::new();
+//! Format::Folded.write(&stacks, &mut folded)?;
+//! assert_eq!(String::from_utf8(folded)?, "main 1\nmain;schedule_[k] 3\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `stacks` | stacks with their weights, each once, in bounded memory |
-//! | `name` | names of frames, without what would end a frame or a line, or act on who reads it |
-//! | `diff` | two sets of stacks beside each other |
-//! | `folded` | lines, one for each stack |
+//! | `stacks` | stacks with their weights, each once |
+//! | `name` | safe names of frames |
+//! | `diff` | two sets of stacks |
+//! | `folded` | a line for each stack |
 //! | `svg` | a flame graph |
 //! | `pprof` | a profile of pprof |
 //! | `speedscope` | a file of speedscope |
-//!
-//! All of them are made of the same stacks, and have the same weights.
+
+#![forbid(unsafe_code)]
 
 mod diff;
 mod folded;

@@ -54,7 +54,7 @@ impl Cmdlines {
         self.by_pid.is_empty()
     }
 
-    /// The names as lines `pid name`, by pid: `saved_cmdlines` of tracefs, and the section of trace.dat files.
+    /// The names as lines `pid name`, by pid: `saved_cmdlines` of tracefs, and a section of trace.dat files.
     pub fn text(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for (pid, comm) in &self.by_pid {

@@ -88,6 +88,7 @@ pub enum Location {
 /// A format text that cannot be understood, and the line (from 1) where that showed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
+#[non_exhaustive]
 pub struct FormatError {
     /// Line of the text, counted from 1.
     pub line: usize,
@@ -97,6 +98,7 @@ pub struct FormatError {
 
 /// What is wrong with a line of a format text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FormatErrorKind {
     /// The text ended, or went on, without a part that every format has.
     #[error("no `{0}` before this line")]

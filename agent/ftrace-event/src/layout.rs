@@ -7,6 +7,7 @@ const MAX_ALIGN: u32 = 8;
 
 /// What a recorder must know of an event's record, without looking at the fields again.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecordLayout {
     /// Offset of the first byte after the last field: where the kernel puts dynamic data.
     pub fields_end: u32,

@@ -75,6 +75,7 @@ impl Value<'_> {
 
 /// Why a field has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FieldError {
     /// The record ends before the field does.
     #[error("the field ends at byte {end} and the record at {len}")]

@@ -343,6 +343,7 @@ pub struct EventTable {
 
 /// A record that cannot be printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// It is too short for the number of its event.
     #[error("a record of {0} bytes has no event number")]

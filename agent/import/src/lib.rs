@@ -1,21 +1,19 @@
-//! Recordings of other tracers as trace.dat files, on which everything else here works.
+//! Recordings of other tracers as trace.dat files, for all commands that read those.
 //!
-//! | module | what |
-//! |---|---|
-//! | [`event`] | events without a format text: their fields, the text made of them, values as a record |
-//! | [`sink`] | what a source hands over: events, facts, tasks, records, losses |
-//! | [`open`] | from a path or a stream to a source |
-//! | `spool` | records in the order of time, however many there are |
-//! | `file` | the trace.dat of what a sink was given |
-//! | [`text`] | what tracefs, `trace-cmd report` and `perf script` print |
-//! | [`perf`] | files and streams of `perf record` |
-//! | [`ctf`] | traces of CTF 1.8, of LTTng and others |
+//! **Data flow:** a [`Source`] reads a recording once, from front to end, and passes its content to a
+//! [`Sink`]: events, facts, tasks, records, losses. Records go to a nameless file beside the output, in runs
+//! sorted by time; at the end [`import()`] merges them into a trace.dat. So nothing has to be known before
+//! the first record, and records may come in any order.
 //!
-//! A [`Source`] reads a recording once, from the front to the end, and gives what it finds to a [`Sink`] in
-//! the order in which it comes. Nothing has to be known before the first record: numbers of events, the size
-//! of pages and all facts are settled when the source has ended. Until then records are in a file without a
-//! name beside the output, in runs that are sorted by time, so that memory is bounded and records may come in
-//! any order.
+//! **Guarantees**
+//!
+//! - Sources may be hostile: typed errors with the place of the damage, and bounded memory.
+//! - The file is complete or does not exist.
+//! - Losses that the source reports are in the file; data that trace.dat cannot hold is counted.
+//!
+//! **Must not know:** the running kernel. Readers do not know that a file was imported.
+//!
+//! # Example
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -28,6 +26,21 @@
 //! println!("{} events", imported.events);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | [`event`] | events without a format text: their fields, the text made from them, values as a record |
+//! | [`sink`] | the receiver of events, facts, tasks, records and losses |
+//! | [`open`] | from a path or a stream to a source |
+//! | `spool` | any number of records, sorted by time |
+//! | `file` | the trace.dat |
+//! | [`text`] | the text of tracefs, `trace-cmd report` and `perf script` |
+//! | [`perf`] | files and streams of `perf record` |
+//! | [`ctf`] | traces of CTF 1.8, by LTTng and others |
+
+#![forbid(unsafe_code)]
 
 pub mod ctf;
 mod error;

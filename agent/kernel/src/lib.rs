@@ -1,23 +1,44 @@
-//! What the running kernel offers.
+//! Reads the running kernel: tracefs, BTF, symbols, CPUs, clocks, `/proc`, and what the kernel allows.
 //!
-//! | module | what it answers |
+//! **Data flow:** files of the kernel → parsers on slices → typed data for `plan`, `compile` and `attach`.
+//!
+//! **Guarantees**
+//!
+//! - It only reads: it changes no kernel setting, and a mount that it makes is private to a thread.
+//! - The kernel's text is outside data: parsers take a slice, have bounds, and give typed errors.
+//! - A missing feature comes with its reason and a remedy ([`features`]).
+//!
+//! **Must not know:** recordings and their files, eBPF programs, terminals.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use kernel::events::Catalogue;
+//! use kernel::tracefs::Tracefs;
+//!
+//! let tracefs = Tracefs::open()?;
+//! let catalogue = Catalogue::read(&tracefs)?;
+//! for entry in catalogue.matching(&"sched:*".parse()?) {
+//!     println!("{}", entry.name);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | [`tracefs`] | where tracefs is, and what is written there: event formats, page header, printk formats, clocks |
-//! | [`events`] | which events there are, which of them a selection such as `sched:*` means, which can be recorded |
-//! | [`cpus`] | which CPUs there are |
-//! | [`clock`] | the clocks that timestamps can be taken from, and how far they are from wall time |
+//! | [`tracefs`] | where tracefs is; event formats, page header, printk formats, clocks |
+//! | [`events`] | the events, the matches of a selection such as `sched:*`, and events that cannot be recorded |
+//! | [`cpus`] | the CPUs |
+//! | [`clock`] | clocks for time stamps, and their distance to wall time |
 //! | [`kallsyms`] | the kernel's symbols |
-//! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
-//! | [`proc`] | the threads, maps and limits of this machine |
-//! | [`ids`] | users and groups: their names, and what threads and their namespaces have |
-//! | [`version`], [`privileges`] | the kernel's version; what this process may do, and what the kernel lets no process do |
-//! | [`features`] | what this kernel, these capabilities and these mounts allow, and what to do about the rest |
-//!
-//! This module reads. It writes nothing to the kernel's settings, makes no mount that another process could
-//! see, and knows nothing of the files that a recording is kept in, nor of the terminal.
-//!
-//! Text of the kernel is data from outside to it: every parser takes a slice, has bounds, and gives a typed
-//! error.
+//! | [`btf`] | layouts of the kernel's types: member offsets, functions, per-CPU variables |
+//! | [`proc`] | threads, memory maps and limits |
+//! | [`ids`], [`cgroup`] | users, groups and namespaces; control groups |
+//! | [`version`], [`privileges`] | the kernel's version; the rights of this process |
+//! | [`features`] | what kernel, capabilities and mounts allow, with remedies |
+//! | [`read`] | reading the kernel's files |
 
 pub mod btf;
 pub mod cgroup;

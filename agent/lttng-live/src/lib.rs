@@ -1,20 +1,41 @@
-//! The live server: recordings as viewers read them while they go on, by the viewer protocol of LTTng 2.4,
-//! which `babeltrace2 --input-format=lttng-live` and others speak.
+//! A server of LTTng's live protocol (version 2.4), which `babeltrace2 --input-format=lttng-live` and others
+//! read.
 //!
-//! | file | subject |
+//! **Data flow:** a recording publishes complete packets of its CTF trace
+//! ([`Publication`](ctf_writer::Publication)); [`Sessions::offer`] offers them under a name; the [`Server`]
+//! reads packets from the trace's files and sends them to the viewers that request them.
+//!
+//! **Guarantees**
+//!
+//! - Viewers cannot slow down a recording: a slow one misses packets that are removed in the meantime.
+//! - Requests may be hostile: their length, their time and the number of connections are limited.
+//! - Files are opened only by the function that the owner of the session passes ([`Opener`]), so with the
+//!   owner's rights.
+//!
+//! **Must not know:** recorders, the running kernel. Only `server` knows sockets and time.
+//!
+//! The protocol has no authentication and no encryption: everyone who can connect reads all offered sessions.
+//!
+//! # Example
+//!
+//! ```no_run
+//! let server = lttng_live::Server::start(lttng_live::parse_bind(":5344")?)?;
+//! println!("babeltrace2 --input-format=lttng-live net://{}", server.address());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
 //! | `message` | requests and replies as bytes |
-//! | `sessions` | the sessions that are offered |
-//! | `viewer` | what a viewer has attached to, and how far it is |
-//! | `attached` | one session of a viewer: its streams, and a position in each |
-//! | `connection` | bytes in, bytes out, and how long either may take |
-//! | `server` | the sockets, and the threads that serve them |
-//!
-//! Only `server` knows of sockets and of the time. Nothing that a viewer does is felt by a recording: packets
-//! are read from the files of its trace, and a viewer that is too slow misses what is removed meanwhile.
-//!
-//! The protocol has no authentication and no encryption: whoever can connect reads all sessions that are
-//! offered.
+//! | `sessions` | the offered sessions |
+//! | `viewer` | the sessions that a viewer is attached to, and its progress |
+//! | `attached` | one session of a viewer: a position in each stream |
+//! | `connection` | a connection with its deadlines |
+//! | `server` | sockets and threads |
+
+#![forbid(unsafe_code)]
 
 mod attached;
 mod connection;
@@ -94,3 +115,8 @@ pub fn host_name() -> String {
 pub fn fuzz(data: &[u8]) -> usize {
     connection::answered(data)
 }
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

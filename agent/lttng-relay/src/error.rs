@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 /// Why something did not reach the relay daemon.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RelayError {
     /// The name of the host cannot be resolved.
     #[error("the address of {host} is not known: {source}")]

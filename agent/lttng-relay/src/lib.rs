@@ -1,18 +1,41 @@
-//! The producer's side of the protocol of LTTng's relay daemon (`lttng-relayd`), minor versions 4 to 13.
+//! A client of LTTng's relay daemon (`lttng-relayd`): the producer's side of its protocol, minor versions 4
+//! to 13.
 //!
-//! A connection for commands, a connection for the packets of streams; all integers are big-endian. The
-//! protocol has neither encryption nor authentication, and what comes back is not trusted: answers have a
-//! fixed or a limited length, and a time by which they are there.
+//! **Data flow:** [`RelayAddress`] → [`Shipment`], which sends chunks, streams and packets of a CTF trace
+//! over one connection for commands and one for data. All integers are big-endian.
 //!
-//! | file | subject |
+//! **Guarantees**
+//!
+//! - Replies are not trusted: they have a fixed or limited length, and a deadline ([`Patience`]).
+//! - Another thread can end a blocked connection at any time ([`Hangup`]).
+//!
+//! **Must not know:** trace formats, files, recorders. It sends bytes by name.
+//!
+//! The protocol has no encryption and no authentication.
+//!
+//! # Example
+//!
+//! ```
+//! use lttng_relay::RelayAddress;
+//!
+//! let address = RelayAddress::parse("net://relay.example/traces").ok_or("not an address")?;
+//! assert_eq!((address.host.as_str(), address.control, address.data), ("relay.example", 5342, 5343));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `address` | where a relay daemon is: `net://HOST:CONTROL:DATA/PATH` |
-//! | `wire` | commands and answers as bytes |
+//! | `address` | addresses: `net://HOST:CONTROL:DATA/PATH` |
+//! | `wire` | commands and replies as bytes |
 //! | `connection` | both connections, with their deadlines |
 //! | `session` | a session at the relay daemon: its chunks, streams, packets |
-//! | `shipment` | what goes to a relay daemon: chunks, streams, packets, by name |
-//! | `error` | what goes wrong |
-//! | `fuzz` | answers of anybody, without a network |
+//! | `shipment` | chunks, streams and packets by name |
+//! | `error` | reasons of failures |
+//! | `fuzz` | arbitrary replies, without a network |
+
+#![forbid(unsafe_code)]
 
 mod address;
 mod connection;
@@ -32,3 +55,8 @@ pub use self::{
     session::{ChunkEnd, NewSession, Packet, StreamLimits},
     shipment::{ChunkBegin, ChunkClose, METADATA, Shipment, StreamName},
 };
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,21 +1,51 @@
-//! From a [specification](spec) to what a capture does on this kernel.
+//! Plans a capture on this kernel from a specification.
 //!
-//! | file | subject |
+//! **Data flow:** [`RecordingSpec`] and the running kernel → [`Plan::make`] →
+//! [`CaptureOptions`], ready for [`capture::Session`]. [`addition`](addition()) does
+//! the same for events that join a running recording.
+//!
+//! **Guarantees**
+//!
+//! - Planning changes nothing: it attaches no program and writes no file.
+//! - An error names the field of the specification ([`PlanError`]).
+//! - Everything that a recording will lack is in [`Plan::notes`].
+//!
+//! **Must not know:** command lines, the daemon, the rings.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use plan::Plan;
+//! use spec::RecordingSpec;
+//!
+//! let spec = RecordingSpec::from_json(
+//!     br#"{"version": 1, "channels": [{"rules": [{"what": {"events": "sched:*"}}]}], "file": {"path": "trace.dat"}}"#,
+//! )?;
+//! let plan = Plan::make(&spec)?;
+//! println!("{} events", plan.options.channels[0].events.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `rules` | what is wanted of events |
-//! | `events` | which events, and the formats to store |
-//! | `formats` | those of several channels, in one file |
-//! | `addition` | more events while it is recorded |
+//! | `rules` | the rules of a channel |
+//! | `events` | the selected events, and the formats to store |
+//! | `formats` | the formats of several channels, in one file |
+//! | `addition` | more events for a running recording |
 //! | `probes` | probes and tracers |
-//! | `maps` | what is counted |
-//! | `snapshot` | the event that asks for snapshots |
+//! | `maps` | counting |
+//! | `snapshot` | the event that requests snapshots |
 //! | `stacks` | stacks that follow events |
 //! | `edges` | the events at which a recording begins and ends |
-//! | `scope` | whose events |
+//! | `scope` | whose events are recorded |
 //! | `buffers` | rings and their CPUs |
-//! | `constants` | what names in formats stand for |
-//! | `watch` | what is watched, without a recording |
-//! | `error` | why there is no plan |
+//! | `constants` | values of the names in formats |
+//! | `watch` | watched events, without a recording |
+//! | `error` | reasons why there is no plan |
+
+#![forbid(unsafe_code)]
 
 mod addition;
 mod buffers;

@@ -1,14 +1,64 @@
 //! A recording as exporters read it, and the directory or file that an export becomes.
 //!
-//! | module | what |
+//! **Data flow:** a [`TraceFile`] is surveyed once ([`Recording::survey`]: counts, events, clocks), then a
+//! [`Format`] reads it again and writes into an empty staging directory, which replaces the target when it is
+//! complete. [`export`] does all of this; a target layout only implements [`Format`].
+//!
+//! **Guarantees**
+//!
+//! - An export is complete or does not exist. An earlier export is replaced only if the caller asks for that,
+//!   and another directory never.
+//! - A format holds a few blocks per CPU in memory, not a recording.
+//! - Data that a format cannot hold is counted ([`Job::not_carried`]).
+//!
+//! **Must not know:** any layout. The caller passes the function that recognises an earlier export
+//! ([`Target::is_export`]).
+//!
+//! # Example
+//!
+//! A format of one file:
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use std::io::Write as _;
+//! use recording::{ExportError, Format, Job, Recording, Target, TraceFile, export};
+//! use stdx::output::Directory;
+//!
+//! struct CpuList;
+//!
+//! impl Format for CpuList {
+//!     fn name(&self) -> &'static str {
+//!         "cpus"
+//!     }
+//!
+//!     fn write(&self, recording: &Recording<'_>, dir: &Directory, _: &Job<'_>) -> Result<(), ExportError> {
+//!         let (mut file, path) = recording::create_file(dir, "cpus.txt")?;
+//!         for stream in recording.cpu_streams() {
+//!             writeln!(file, "{}", stream.cpu).map_err(ExportError::io("write", &path))?;
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let file = TraceFile::open(Box::new(File::open("trace.dat")?))?;
+//! let target = Target { path: "cpus".into(), ..Target::default() };
+//! let exported = export(&file, &CpuList, &target, &Job::new(&|_| {}))?;
+//! println!("{} bytes", exported.bytes);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
 //! | [`survey`] | the events of a recording, and its records by channel and CPU |
-//! | [`job`] | threads, progress, cancelling, and counts of data that a format has no place for |
-//! | [`staging`] | the directory that is written beside its final place, and replaces an earlier export |
-//!
-//! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a
-//! recording in memory than a few blocks for each CPU that is being processed. This crate knows no layout:
-//! the caller passes the function that recognises an earlier export ([`Target::is_export`]).
+//! | [`job`] | threads, progress, cancelling, counts of data that a format cannot hold |
+//! | [`staging`] | the directory that replaces the target when it is complete |
+//! | [`snapshot`] | the state of the machine at the start, for formats that have such events |
+//! | `processes` | names of processes and threads |
+//! | [`error`] | reasons of failures |
+
+#![forbid(unsafe_code)]
 
 pub mod error;
 pub mod job;

@@ -323,6 +323,7 @@ pub fn full_name(printer: &Printer) -> String {
 }
 
 /// What is known of the events of a CPU that did not reach the file.
+#[non_exhaustive]
 pub struct LostOfCpu {
     /// How many; if cut short, at least.
     pub events: u64,

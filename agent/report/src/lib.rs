@@ -1,7 +1,18 @@
-//! Text and JSON of the records of files, as `trace-cmd report` prints them.
+//! Records as text and JSON, as `trace-cmd report` prints them.
 //!
-//! [`TraceFile`] is a file with its events and symbols; [`Report`] prints the records of one or several,
-//! merged by time.
+//! **Data flow:** [`TraceFile`] is a file with its events and symbols; [`Report`] merges the records of one
+//! or several by time, selects them ([`Selection`]), and formats batches of them on several threads, in
+//! order.
+//!
+//! **Guarantees**
+//!
+//! - Lines are those of `trace-cmd report`; `docs/report.md` lists the differences.
+//! - A damaged file is reported as far as it is readable, and the damage is counted ([`Damage`]).
+//! - Text from files is made safe for terminals by the caller's writer, not here.
+//!
+//! **Must not know:** the running kernel, terminals, command lines.
+//!
+//! # Example
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -13,16 +24,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | file | subject |
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
 //! | `trace_file` | a file, its formats and symbols |
-//! | `view`, `tasks` | per-file and per-event data, looked up once |
-//! | `feed`, `select`, `wakeup` | records in order: which are selected, and state carried from record to record |
-//! | `live` | records of a recording that goes on |
-//! | `batch`, `pipeline` | formatting in several threads |
-//! | `line`, `plugin`, `text` | lines of text |
-//! | `json` | JSON objects |
+//! | `view`, `tasks` | data of a file and of an event, looked up once |
+//! | `feed`, `select`, `wakeup` | records in order: selection, and state between records |
+//! | `live` | records of a running recording |
+//! | `batch`, `pipeline` | formatting on several threads |
+//! | `line`, `plugin`, [`text`] | lines of text |
+//! | [`json`] | JSON objects |
 //! | `folded` | folded stacks |
+
+#![forbid(unsafe_code)]
 
 mod batch;
 #[cfg(any(test, feature = "crafted"))]

@@ -1,8 +1,20 @@
-//! What is to be recorded, as plain data: made by the command line or by a program, kept in a file, sent to
-//! another machine. The planner makes a recording of it on a given kernel.
+//! Recording specifications: what to record, as plain data.
 //!
-//! As JSON, each field has its name, texts are those of the command line, and what is left out has its
-//! default:
+//! The command line, configuration files and the session daemon all make a [`RecordingSpec`]; `plan` turns it
+//! into a recording on a given kernel. As JSON, each field has its name, strings are those of the command
+//! line, and a missing field has its default.
+//!
+//! **Data flow:** options, JSON or a session's rules → [`RecordingSpec`] → [`RecordingSpec::check`] → `plan`.
+//!
+//! **Guarantees**
+//!
+//! - A specification that `check` accepts is consistent; only a kernel can still refuse it.
+//! - JSON is hostile: its size is limited, unknown fields are errors, and an error names the field.
+//! - Reading what was written gives the same specification.
+//!
+//! **Must not know:** the running kernel, the compiler of programs, files, processes.
+//!
+//! # Example
 //!
 //! ```
 //! use spec::{RecordingSpec, What};
@@ -24,14 +36,18 @@
 //! # Ok::<(), spec::SpecError>(())
 //! ```
 //!
-//! | file | subject |
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `json` | reading and writing it |
-//! | `check` | what no recording can be made of, on any kernel |
-//! | `maps`, `map_text` | maps that count events, and how they are written on a command line |
-//! | `text` | values that are texts in JSON |
+//! | `json` | reading and writing JSON |
+//! | `check` | contradictions that no kernel could resolve |
+//! | `maps`, `map_text` | maps that count events, and their syntax on a command line |
+//! | [`text`] | values that are strings in JSON |
 //! | `watch` | events that are reported as they fire |
 //! | `attribute`, `clock`, `context`, `lane`, `selector` | values of its fields |
+
+#![forbid(unsafe_code)]
 
 mod attribute;
 mod check;

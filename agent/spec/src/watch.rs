@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::context::Context;
 use super::{RuleSpec, text};
 
-/// A rule of a [watch](capture::watch::Watch).
+/// A rule of a watch (`capture::watch::Watch`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WatchSpec {

@@ -1,19 +1,17 @@
-//! Small additions to the standard library that the crates of tracer-agent share.
+//! Additions to the standard library that the crates of tracer-agent share.
 //!
-//! | module | what |
-//! |---|---|
-//! | [`input`] | wildcards, lists of CPUs, names with typing mistakes |
-//! | [`output`] | directories by descriptor, and files that get their names when they are complete |
-//! | [`handover`] | descriptors and state that one process passes to the next |
-//! | [`terminal`] | foreign text, made safe for a terminal |
-//! | [`parallel`] | work on several threads, with results in order |
-//! | [`quantity`] | sizes and periods as users write them |
-//! | [`not_carried`] | counts of data that a format has no place for |
-//! | [`reason`] | causes of I/O errors |
-//! | [`utc`] | dates of times since 1970 |
-//! | [`fast_map`] | a map for keys that nobody chooses |
+//! **Data flow:** none. These are helpers; each module stands alone.
 //!
-//! Nothing here knows of traces, of eBPF or of tokio.
+//! **Guarantees**
+//!
+//! - A file that [`output`] creates appears under its name when it is complete, or not at all. A path is
+//!   resolved once; after that only names in open directories are used.
+//! - Text that goes through [`terminal`] cannot control a terminal.
+//! - [`parallel::in_order`] gives results in the order of the inputs, with bounded memory.
+//!
+//! **Must not know:** traces, eBPF, async runtimes.
+//!
+//! # Example
 //!
 //! ```
 //! use stdx::input::CpuSet;
@@ -22,6 +20,23 @@
 //! assert_eq!(cpus.iter().collect::<Vec<_>>(), [0, 1, 2, 5]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | [`input`] | wildcards, lists of CPUs, suggestions for misspelt names |
+//! | [`output`] | directories by descriptor, and files that appear when they are complete |
+//! | [`handover`] | descriptors and state that one process passes to the next |
+//! | [`terminal`] | untrusted text made safe for a terminal |
+//! | [`parallel`] | work on several threads, with results in order |
+//! | [`quantity`] | sizes and periods as users write them |
+//! | [`not_carried`] | counts of data that a format cannot hold |
+//! | [`reason`] | causes of I/O errors |
+//! | [`utc`] | dates of times since 1970 |
+//! | [`fast_map`] | a hash map for keys that no attacker chooses |
+
+#![forbid(unsafe_code)]
 
 pub mod fast_map;
 pub mod handover;

@@ -1,27 +1,55 @@
 //! Archives in object stores: closed recordings are uploaded, kept within limits on this machine, and found,
 //! downloaded and read where they are.
 //!
-//! | file | subject |
+//! **Data flow:** a closed archive → journal → [`Uploader`] (a thread with a queue) → object. Back: [`find`]
+//! lists archives, [`download`] fetches them, [`remote`] reads one by ranges.
+//!
+//! **Guarantees**
+//!
+//! - An upload survives restarts: its journal is on disk before its first byte is sent.
+//! - An archive is deleted here only after the store has confirmed it, unless [`config::Unsent`] allows more;
+//!   deletions are counted.
+//! - Secrets appear in no message and in no `Debug` text ([`secret`]).
+//!
+//! **Must not know:** sessions, eBPF, the running kernel. An archive is a file or a directory.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use store::{Access, find};
+//!
+//! let all = find::Wanted::default();
+//! for archive in find::list("s3://traces/fleet", &Access::default(), &all)? {
+//!     println!("{} {}", archive.bytes, archive.url);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
-//! | `config` | what a configuration says of uploads and of what is kept here |
-//! | `secret` | credentials, and texts of others without them |
+//! | [`config`] | the configuration of uploads and retention |
+//! | [`secret`] | credentials, and texts with credentials removed |
 //! | `credentials` | files with credentials |
-//! | `place` | from an address to a store and what it can do |
+//! | `place` | from an address to a store and its abilities |
 //! | `http` | requests: counted, and failures with their status |
-//! | `failure` | why something failed, and whether it may go better later |
-//! | `name` | names of objects |
+//! | [`failure`] | reasons of failures, and whether a retry can help |
+//! | [`name`] | names of objects |
 //! | `content` | the bytes of an archive: a file, or a directory as a tar file |
 //! | `archive` | an archive on this machine |
-//! | `journal` | what is known of an upload, across restarts |
+//! | `journal` | the state of an upload, across restarts |
 //! | `pace` | bandwidth, and times between attempts |
 //! | `upload` | one archive to its object |
-//! | `uploader` | the queue, and its thread |
-//! | `counters` | what was sent, what waits, and what was deleted |
-//! | `retention` | what is deleted here, and when |
-//! | `find` | archives below an address |
-//! | `download` | objects to files |
-//! | `remote` | an object read by ranges |
-//! | `tree` | the files of a directory, to objects of the same names |
+//! | [`uploader`] | the queue and its thread |
+//! | `counters` | sent, waiting and deleted archives |
+//! | [`retention`] | deletions on this machine |
+//! | [`find`] | archives below an address |
+//! | [`download`] | objects to files |
+//! | [`remote`] | an object read by ranges |
+//! | [`tree`] | a directory's files, to objects of the same names |
+
+#![forbid(unsafe_code)]
 
 mod archive;
 pub mod config;

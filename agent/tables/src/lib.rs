@@ -1,22 +1,53 @@
-//! Tables: one for each event and some beside them, for DuckDB, pandas, Spark and whatever reads such files.
+//! Recordings as tables, for DuckDB, pandas, Spark and other readers of such files.
+//!
+//! **Data flow:** [`recording::export`] → rows of typed values (`value`) in time order → an encoding
+//! (`encoding`): CSV of RFC 4180, JSON lines, and with the feature `columnar` Parquet, Arrow's IPC format or
+//! SQLite → a directory, a stream, or a data set of many recordings (`destination`, `dataset`).
+//!
+//! **Guarantees**
+//!
+//! - Values keep their types: numbers are exact, and a value that a record does not have is NULL.
+//! - Memory is bounded: rows are written when a chunk of them is complete.
+//!
+//! **Must not know:** the running kernel, command lines. Without `columnar` it needs no large dependency.
 //!
 //! | file | rows |
 //! |---|---|
-//! | `SYSTEM.EVENT.csv` | the records of an event, by time (`columns.rs`) |
-//! | `events.csv` | the tables: event, file, how many rows |
-//! | `losses.csv` | what each CPU of each buffer recorded and lost |
-//! | `gaps.csv` | where events are missing: the record that comes after each gap (`gaps.rs`) |
-//! | `threads.csv` | threads at the start, in recordings of this recorder; of others, names by thread |
-//! | `hosts.csv` | one row: the machine, the clock, the time that is covered |
-//! | `sessions.csv` | one row: the recording (`about.rs`) |
-//! | `tables.sql` | views of all of them for DuckDB, with the exact types |
+//! | `SYSTEM.EVENT.csv` | the records of an event, by time |
+//! | `events.csv` | the tables: event, file, number of rows |
+//! | `losses.csv` | recorded and lost events of each CPU and buffer |
+//! | `gaps.csv` | losses: the record after each gap |
+//! | `threads.csv` | threads at the start (recordings of this recorder), or names by thread |
+//! | `hosts.csv` | one row: the machine, the clock, the covered time |
+//! | `sessions.csv` | one row: the recording |
+//! | `tables.sql` | views of all tables for DuckDB, with the exact types |
 //!
-//! A row is a sequence of values with types (`value.rs`), which an encoding takes (`encoding.rs`): text, as
-//! CSV of RFC 4180 or JSON lines (`text.rs`); and with the feature `tables` columns, in Parquet or Arrow's
-//! IPC format (`columnar`), or one file of SQLite (`sqlite.rs`). `write.rs` fills the tables, `out.rs` has
-//! what comes of all of them in memory until it is worth writing, and threads that make rows of it and write
-//! these to where they go: a directory or a stream (`destination.rs`), or a data set of many recordings
-//! (`dataset.rs`).
+//! # Example
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use recording::{Job, Target, TraceFile, export};
+//! use tables::{TableFormat, Tables};
+//!
+//! let file = TraceFile::open(Box::new(File::open("trace.dat")?))?;
+//! let target = Target { path: "tables".into(), ..Target::default() };
+//! export(&file, &Tables::new(TableFormat::Csv), &target, &Job::new(&|_| {}))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//!
+//! | module | content |
+//! |---|---|
+//! | `write`, `out` | filling the tables, and threads that encode and write them |
+//! | `columns`, `value` | the columns of an event, and their values |
+//! | `sheets`, `gaps`, `about` | the tables beside those of events |
+//! | `encoding`, `text` | encodings; CSV and JSON lines |
+//! | `columnar`, `sqlite` | Parquet and Arrow; SQLite |
+//! | `destination`, `dataset` | directories and streams; data sets of many recordings |
+//! | `sql` | the views for DuckDB |
+
+#![forbid(unsafe_code)]
 
 mod about;
 #[cfg(feature = "columnar")]
@@ -181,8 +212,8 @@ impl Tables {
     ///
     /// # Errors
     /// There is something else, the same recording is being added, the format is not Parquet, or what
-    /// [`export`](recording::export) fails for. What was there of the recording is complete then, or has no row
-    /// in `sessions`.
+    /// [`export`](recording::export) fails for. What was there of the recording is complete then, or has no
+    /// row in `sessions`.
     #[cfg(feature = "columnar")]
     pub fn add_to(&self, file: &TraceFile, root: &Path, job: &Job<'_>) -> Result<Exported, ExportError> {
         if self.format != TableFormat::Parquet {

@@ -1,8 +1,27 @@
-//! Recordings over a network, to and from trace-cmd: `record -N` and `listen`.
+//! trace-cmd's network protocol: recordings sent (`record -N`) and received (`listen`).
 //!
-//! A recorder connects to a listener, which writes the file. What describes the events goes through that
+//! **Data flow:** a recorder connects to a listener, which writes the file. Metadata goes through that
 //! connection, and the pages of each CPU through one of its own, or as datagrams. The listener chooses the
-//! ports. There is neither encryption nor a password in it.
+//! ports.
+//!
+//! **Guarantees**
+//!
+//! - Peers may be hostile: messages, times and numbers of connections are limited, and typed errors name the
+//!   peer's fault.
+//! - A received recording becomes a file even if the connection breaks; the missing part is reported.
+//! - A slow listener costs disk space, not events: [`send`] follows the recording's spool.
+//!
+//! **Must not know:** command lines, eBPF. The protocol has no encryption and no password.
+//!
+//! # Example
+//!
+//! ```
+//! use tracecmd::Peer;
+//!
+//! let Peer::Ip { host, port } = Peer::ip("collector.example:12345")? else { unreachable!() };
+//! assert_eq!((host.as_str(), port), ("collector.example", 12345));
+//! # Ok::<(), tracecmd::BadAddress>(())
+//! ```
 //!
 //! # Version 3
 //!

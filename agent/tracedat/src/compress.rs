@@ -72,6 +72,7 @@ impl FromStr for Compression {
 
 /// Compression failed: the level is not one of zstd's, or the input does not fit a 32-bit size.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CompressError {
     /// zstd refused.
     #[error("zstd: {0}")]
@@ -354,6 +355,7 @@ pub enum Codec {
 
 /// Compressed bytes that are not what they are said to be.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecompressError {
     /// A compressed part in a file that is said to have none.
     #[error("the file header names no compression")]

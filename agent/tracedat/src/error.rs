@@ -12,6 +12,7 @@ use super::page::PageError;
 /// [`CopyLength`](Self::CopyLength) the output is incomplete and should be thrown away. All others are found
 /// before anything is written; the writer is as it was.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The output failed.
     #[error("writing {what}: {source}")]

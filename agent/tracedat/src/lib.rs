@@ -1,28 +1,62 @@
-//! The trace.dat file format, version 7 (version 6 is read, too): what `trace-cmd`, KernelShark and others
-//! open.
+//! Reads, writes, checks, repairs and rewrites trace.dat files of trace-cmd, versions 6 and 7.
 //!
 //! A file is a header, then sections in any order. Options sections hold small facts and the offsets of all
-//! other sections; they are chained, and the header points at the first. The format is described in
-//! trace-cmd.dat.v7(5); what readers require beyond it is explained at the code concerned, and as a whole in
-//! `docs/file-format.md`.
+//! other sections; they are chained, and the header points at the first. trace-cmd.dat.v7(5) describes the
+//! format; `docs/file-format.md` adds what readers require beyond it.
 //!
-//! | module | what |
+//! **Data flow:** pages and metadata → [`Writer`] → file → [`Reader`](reader::Reader) → pages or records in
+//! the order of time. [`rewrite`] makes new files out of files that were read.
+//!
+//! **Guarantees**
+//!
+//! - Files may be hostile or damaged: reading gives typed errors, uses bounded memory, and never panics.
+//! - [`rewrite`] and [`check`] lose nothing silently; losses are counted.
+//! - trace-cmd and KernelShark open all files that are written here.
+//!
+//! **Must not know:** eBPF, the running kernel, processes, terminals.
+//!
+//! # Example
+//!
+//! The records of each event:
+//!
+//! ```no_run
+//! use std::collections::BTreeMap;
+//! use std::fs::File;
+//! use tracedat::reader::Reader;
+//!
+//! let reader = Reader::open(File::open("trace.dat")?)?;
+//! let mut counts = BTreeMap::new();
+//! let mut records = reader.records()?;
+//! while let Some(record) = records.next_record()? {
+//!     let event = record.event_id().and_then(|id| reader.metadata().event(id));
+//!     *counts.entry(event.map_or("unknown", |event| event.name)).or_insert(0_u64) += 1;
+//! }
+//! for (name, count) in counts {
+//!     println!("{count:>10} {name}");
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Writer`] has an example of a whole file.
+//!
+//! # Modules
+//!
+//! | module | content |
 //! |---|---|
 //! | [`layout`] | ids, sizes and the section header |
-//! | [`page`] | ring buffer pages, and a builder of them |
+//! | [`page`] | ring-buffer pages, and a builder of them |
 //! | `compress` | chunks of pages and blocks of metadata |
-//! | `section` | the six metadata sections, and packing them ahead of time |
-//! | `option` | file options |
+//! | `section` | the six metadata sections, and packing them in advance |
+//! | [`option`] | file options |
 //! | [`initial_state`] | the option with the tasks and devices at the start of a recording |
-//! | `writer` | the file as a whole |
-//! | [`reader`] | the way back, for files of any recorder |
-//! | [`ledger`] | what our recorder says of losses |
-//! | [`checksum`] | what makes damage known that breaks no structure |
-//! | [`check`] | whether a file is what it should be |
-//! | [`rewrite`] | new files out of ones that were read: other versions, parts, several in one |
-//!
-//! Nothing here depends on eBPF, processes or terminals. For an example of a whole file see [`Writer`], for
-//! reading one [`Reader`](reader::Reader).
+//! | `writer` | writing a file |
+//! | [`reader`] | reading files of any recorder |
+//! | [`ledger`] | losses as this recorder stores them |
+//! | [`checksum`] | checksums, for damage that breaks no structure |
+//! | [`check`] | finds the faults of a file |
+//! | [`rewrite`] | new files: other versions, parts, several files in one |
+
+#![forbid(unsafe_code)]
 
 pub mod check;
 pub mod checksum;
@@ -50,3 +84,8 @@ pub use option::FileOption;
 pub use section::{EventSystem, Section};
 pub use uname::Uname;
 pub use writer::{Buffer, BufferWriter, CpuWriter, Setup, Writer};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

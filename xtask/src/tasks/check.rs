@@ -1,13 +1,13 @@
 //! `cargo xtask check`
 
 use super::setup::{Purpose, setup};
-use super::{Task, comments, crates, dependencies, docs, no_arguments};
+use super::{Task, comments, crates, dependencies, docs, libraries, no_arguments};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "check",
     args: "",
-    about: "Formatting, clippy, documentation, dependencies: what CI wants before it tests",
+    about: "Formatting, clippy, documentation, crates, dependencies, packages of libraries: what CI wants before it tests",
     run: check,
 };
 
@@ -34,5 +34,6 @@ fn check(args: &[String]) -> Result {
     comments::check()?;
     crates::check()?;
     docs::docs()?;
-    dependencies::check()
+    dependencies::check()?;
+    libraries::check()
 }

@@ -104,7 +104,11 @@ impl Crates {
     /// The SVG file.
     fn picture(&self) -> String {
         let drawn = |name: &&String| name.as_str() != EVERYWHERE;
-        let names: Vec<&str> = self.0.keys().filter(drawn).map(String::as_str).collect();
+        let is_used = |name: &&String| self.0.values().any(|entry| entry.dependencies.contains(*name));
+        // Crates without arrows run while others are built or packed.
+        let is_tool = |name: &&String| !is_used(name) && self.0[*name].dependencies.is_empty();
+        let names: Vec<&str> =
+            self.0.keys().filter(drawn).filter(|name| !is_tool(name)).map(String::as_str).collect();
         let reachable: BTreeMap<&str, BTreeSet<&str>> =
             names.iter().map(|name| (*name, self.reachable(name))).collect();
         let number: BTreeMap<&str, usize> =
@@ -212,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn implied_arrows_are_not_drawn() {
+    fn implied_arrows_and_tools_are_not_drawn() {
         let picture = crates().picture();
-        assert_eq!(picture.matches("<rect class=\"crate").count(), 4);
+        assert_eq!(picture.matches("<rect class=\"crate").count(), 3);
         assert_eq!(picture.matches("marker-end").count(), 2);
     }
 }

@@ -4,7 +4,7 @@
 //! that need no database are also done by these few lines, so that CI has them on any machine, at once and
 //! without a network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::Value;
@@ -15,6 +15,9 @@ use crate::{Result, process, workspace};
 /// TLS, addresses in any script, and what other systems need for that. Another 25 are Arrow, Parquet and
 /// SQLite, with their kinds of numbers.
 const MOST_PACKAGES: usize = 400;
+
+/// The most packages of others that the recorder with its default features may be built with.
+const MOST_IN_DEFAULT_BUILD: usize = 109;
 
 #[derive(Debug)]
 struct Package {
@@ -35,13 +38,27 @@ pub(super) fn check() -> Result {
     let fuzzer = workspace::root().join("tests/fuzz/Cargo.toml");
     let mut cargo = process::cargo(["metadata", "--format-version=1", "--locked", "--manifest-path"]);
     process::output(cargo.arg(fuzzer))?;
-    let problems = problems(&packages, &allow, &skip);
+    let mut problems = problems(&packages, &allow, &skip);
+    let tree =
+        ["tree", "--locked", "--package=tracer-agent", "--edges=normal", "--prefix=none", "--format={p}"];
+    let in_default = of_others(&process::output(&mut process::cargo(tree))?, &packages);
+    if in_default > MOST_IN_DEFAULT_BUILD {
+        let text = format!(
+            "{in_default} packages in the default build of tracer-agent; {MOST_IN_DEFAULT_BUILD} are allowed: put \
+             what needs them behind a feature"
+        );
+        problems.push(text);
+    }
     if !problems.is_empty() {
         return Err(
             format!("dependencies break the rules of .deny.toml:\n  {}", problems.join("\n  ")).into()
         );
     }
-    eprintln!("{} packages: licences, duplicates and sources as .deny.toml allows", packages.len());
+    eprintln!(
+        "{} packages, {in_default} of them in the default build: licences, duplicates and sources as .deny.toml \
+         allows",
+        packages.len()
+    );
     if process::find("cargo-deny").is_some() {
         process::run(&mut process::cargo(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
     }
@@ -65,6 +82,23 @@ fn packages(metadata: &Value) -> Result<Vec<Package>> {
             })
         })
         .collect()
+}
+
+/// How many packages of others `cargo tree` lists, one a line as `NAME vVERSION ...`, some repeatedly.
+fn of_others(tree: &str, packages: &[Package]) -> usize {
+    let ours: BTreeSet<(&str, &str)> = packages
+        .iter()
+        .filter(|package| package.local)
+        .map(|package| (package.name.as_str(), package.version.as_str()))
+        .collect();
+    let listed: BTreeSet<(&str, &str)> = tree
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next()?.trim_start_matches('v')))
+        })
+        .collect();
+    listed.difference(&ours).count()
 }
 
 fn problems(packages: &[Package], allow: &[&str], skip: &[&str]) -> Vec<String> {
@@ -192,6 +226,21 @@ mod tests {
         assert_eq!(list(toml, "allow"), ["MIT", "X"]);
         assert_eq!(list(toml, "skip"), ["syn@2"]);
         assert!(list(toml, "none").is_empty());
+    }
+
+    #[test]
+    fn packages_of_others_are_counted_once() {
+        let package = |name: &str, local: bool| Package {
+            name: name.to_owned(),
+            version: "0.1.0".to_owned(),
+            license: None,
+            registry: !local,
+            local,
+        };
+        let packages = [package("ours", true), package("theirs", false)];
+        let tree = "ours v0.1.0 (/w/ours)\ntheirs v0.1.0\nours v0.1.0 (/w/ours) (*)\n\n\
+                    theirs v0.1.0 (*)\ntheirs v0.2.0\nours v0.2.0\n";
+        assert_eq!(of_others(tree, &packages), 3);
     }
 
     #[test]

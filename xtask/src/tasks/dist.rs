@@ -22,6 +22,9 @@ pub(super) const TASK: Task = Task {
     run: dist,
 };
 
+/// The most bytes of the stripped binary. What makes it larger belongs behind a feature, or into a file.
+const MOST_BYTES: u64 = 30 << 20;
+
 fn dist(args: &[String]) -> Result {
     no_arguments(args)?;
     setup(Purpose::Dist)?;
@@ -43,6 +46,7 @@ fn dist(args: &[String]) -> Result {
     let built = target_dir().join(STATIC_TARGET).join("dist/tracer-agent");
     process::run(Command::new("strip").arg("-o").arg(&binary).arg(built))?;
     check_static(&binary)?;
+    check_size(fs::metadata(&binary)?.len())?;
     let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;
     fs::write(dir.join(format!("{name}.sha256")), &sum)?;
     fs::copy(ebpf_object()?, dir.join(format!("tracer-agent-ebpf-{}.o", env!("CARGO_PKG_VERSION"))))?;
@@ -71,6 +75,13 @@ fn packages(binary: &Path, dir: &Path) -> Result {
     };
     let mut cargo = process::cargo(["run", "--quiet", "--locked", "--package", "packaging", "--"]);
     process::run(cargo.arg(binary).arg(dir).env("SOURCE_DATE_EPOCH", time.trim()))
+}
+
+fn check_size(bytes: u64) -> Result {
+    if bytes > MOST_BYTES {
+        return Err(format!("the binary has {bytes} bytes, and at most {MOST_BYTES} are allowed").into());
+    }
+    Ok(())
 }
 
 fn check_static(binary: &Path) -> Result {
@@ -108,6 +119,12 @@ mod tests {
     fn this_test_is_linked_dynamically() {
         let own = env::current_exe().expect("a path");
         assert!(interpreter(&fs::read(own).expect("readable")).expect("an ELF file"));
+    }
+
+    #[test]
+    fn the_size_is_limited() {
+        assert!(check_size(MOST_BYTES).is_ok());
+        assert!(check_size(MOST_BYTES + 1).is_err());
     }
 
     #[test]

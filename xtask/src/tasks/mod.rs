@@ -10,6 +10,7 @@ mod dist;
 mod docs;
 mod fuzz;
 mod golden;
+mod libraries;
 mod room;
 mod run;
 mod setup;

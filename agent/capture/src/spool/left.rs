@@ -21,8 +21,8 @@ use crate::finish::moving::DRAFT;
 use crate::{counts, pauses, state, symbols, user_symbols};
 use stdx::output::Directory;
 
-/// What else is in spools (`docs/architecture.md`, "The spool"); files that are being written have `.new` behind
-/// their names.
+/// What else is in spools (`docs/architecture.md`, "The spool"); files that are being written have `.new`
+/// behind their names.
 const FILES: [&str; 11] = [
     "manifest",
     "names",

@@ -11,7 +11,7 @@ use compile::scope::Scope;
 use spec::StringLimit;
 use spec::TraceClock;
 
-/// How is watched; made by [`WatchOptions::of_kernel`](plan), or of a recording by
+/// How is watched; made by `plan::watch_options`, or of a recording by
 /// [`Session::watch_options`](crate::Session::watch_options), and of maps by
 /// [`Counting::watch_options`](crate::Counting::watch_options).
 #[derive(Clone, Debug)]

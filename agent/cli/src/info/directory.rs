@@ -64,7 +64,7 @@ fn in_blocks(path: &Path, summary: &blocks::Summary) -> String {
     text
 }
 
-fn ctf(path: &Path, Summary { traces, left_out }: &Summary) -> String {
+fn ctf(path: &Path, Summary { traces, left_out, .. }: &Summary) -> String {
     let mut text = traces.iter().map(|of| trace(path, of)).collect::<Vec<_>>().join("\n");
     if *left_out != 0 {
         let _ = writeln!(text, "\n{} more traces, which were not looked at", count(*left_out));

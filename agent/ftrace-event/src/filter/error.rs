@@ -9,6 +9,7 @@ use super::ast::Span;
 ///
 /// Printed, it shows the text with the position marked below it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct FilterError {
     /// The filter's text.
     pub text: String,

@@ -83,6 +83,7 @@ pub const MAX_DEPTH: usize = 64;
 
 /// Whose rules count where they differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dialect {
     /// trace-cmd's and libtraceevent's: `&&` and `||` from left to right.
     #[default]

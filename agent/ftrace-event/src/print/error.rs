@@ -3,6 +3,7 @@
 /// A `print fmt` that is not understood, and where that showed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {at} of print fmt: {kind}")]
+#[non_exhaustive]
 pub struct PrintFmtError {
     /// Bytes from the start of the `print fmt` text.
     pub at: usize,
@@ -12,6 +13,7 @@ pub struct PrintFmtError {
 
 /// What is wrong with a `print fmt`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PrintFmtErrorKind {
     /// There is none.
     #[error("the event has none")]

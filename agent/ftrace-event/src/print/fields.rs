@@ -9,6 +9,7 @@ use crate::format::Field;
 
 /// What an address is printed as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressKind {
     /// As a number: it can be an address of data, or of user space.
     Number,

@@ -55,6 +55,7 @@ pub struct Fault {
 
 /// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Checked {
     /// Version of the format; 0 if it is not known.
     pub version: u8,
@@ -78,6 +79,7 @@ pub struct Checked {
 
 /// All that a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// What was checked.
     pub checked: Checked,

@@ -3,6 +3,7 @@
 
 /// How bad a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Severity {
     /// Worth knowing; nothing is wrong with the file.
     Note,

@@ -29,6 +29,7 @@ pub struct PageLayout {
 
 /// What makes a `header_page` text useless.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LayoutError {
     /// A line that is no field.
     #[error("line {0:?} is no field")]

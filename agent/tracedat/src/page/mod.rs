@@ -67,6 +67,7 @@ pub const DELTA_BITS: u32 = 27;
 
 /// What makes a page or a record impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PageError {
     /// Page sizes are powers of two from 4096 to 1048576.
     #[error("a page of {size} bytes cannot be written: sizes are powers of two from 4096 to 1048576")]
@@ -113,6 +114,7 @@ pub enum PageError {
 
 /// What the first 16 bytes of a page say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PageHeader {
     /// Time of the first event.
     pub timestamp: u64,
@@ -156,6 +158,7 @@ pub fn data_len(page: &[u8], endian: Endian) -> Option<usize> {
 /// What a whole page holds, as [`EventCursor`] walks over it: who counts by other rules than those who read
 /// later counts what they do not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PageSummary {
     /// What stands before the events.
     pub header: PageHeader,

@@ -15,6 +15,7 @@ pub(crate) const MAX_SECTION: u64 = 256 << 20;
 
 /// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileHeader {
     /// Version of the format: 6 or 7.
     pub version: u8,
@@ -49,6 +50,7 @@ pub struct SectionInfo {
 
 /// A buffer: one ring buffer of the recorded machine, with the data of its CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BufferInfo {
     /// Name, empty for the top buffer. A named buffer may come in several parts.
     pub name: String,

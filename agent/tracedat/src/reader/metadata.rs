@@ -29,6 +29,7 @@ pub struct Metadata {
 
 /// The formats of one system's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SystemFormats {
     /// Name of the system: `sched`.
     pub name: String,
@@ -38,6 +39,7 @@ pub struct SystemFormats {
 
 /// An event that the file describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EventText<'a> {
     /// Its number, which its records begin with.
     pub id: u16,

@@ -58,6 +58,7 @@ pub enum OptionValue {
 /// number of CPUs, each u32 CPU, u64 offset, u64 size. In version 6 there is only the offset, of a list of
 /// CPUs, and the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BufferOption {
     /// Offset of the section's header.
     pub offset: u64,
@@ -73,6 +74,7 @@ pub struct BufferOption {
 
 /// Where the data of one CPU are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CpuExtent {
     /// The CPU.
     pub cpu: u32,

@@ -117,6 +117,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// What is in a file that was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rewritten {
     /// Its buffers, in the order of the file.
     pub buffers: Vec<WrittenBuffer>,

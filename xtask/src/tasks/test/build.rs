@@ -12,8 +12,8 @@ use crate::{Result, process};
 const STATIC_PROGRAMS: [(&str, &str); 3] =
     [("tracer-agent", "tracer-agent"), ("vm-tests", "vm-init"), ("vm-tests", "vm-load")];
 
-/// All commands that tracer-agent can have. Every build of a test run has the same features, so that nothing is
-/// built for each of two sets of them.
+/// All commands that tracer-agent can have. Every build of a test run has the same features, so that nothing
+/// is built for each of two sets of them.
 pub(super) const WITH_ALL_FEATURES: &str = "--features=tracer-agent/full";
 
 /// Their profile.
