@@ -488,7 +488,9 @@ fn probes_of_the_kernel_tell_interrupts_from_threads() {
         if ["--fentry", "--fexit"].contains(&option) {
             continue;
         }
-        if let Some((busy, tasks)) = record(option, "__x64_sys_getppid") {
+        // A system call without arguments has several names at one address, of which ftrace lists one.
+        let call = if option.starts_with("--function") { "*_sys_getppid" } else { "__x64_sys_getppid" };
+        if let Some((busy, tasks)) = record(option, call) {
             assert!(busy == 0 && tasks > 100, "{option}: {busy} calls of threads that are excluded, {tasks}");
         }
     }
