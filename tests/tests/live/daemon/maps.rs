@@ -367,7 +367,7 @@ fn maps_are_shown_as_tables_json_and_metrics() {
             assert_eq!(of("tracer_agent_map_value_sum", map)[0][3].as_f64(), Some(sum));
         }
     }
-    assert_eq!(of("tracer_agent_map_uncounted_total", "calls").len(), 8, "{metrics}");
+    assert_eq!(of("tracer_agent_map_uncounted_total", "calls").len(), 9, "{metrics}");
     ask(&["remove-map", "-s", "one", "calls"]);
     assert!(!ask(&["list", "one"]).contains("    calls: "));
     daemon.stop().expect(0);
