@@ -22,8 +22,8 @@
 //! ```
 //! let config = daemon::config::Config::of_text(
 //!     r#"
-//!     [sessions.scheduler]
-//!     events = ["sched:sched_switch"]
+//!     [[sessions.scheduler.channels]]
+//!     rules = [{ what = { events = "sched:sched_switch" } }]
 //!     "#,
 //! )
 //! .map_err(|mistakes| format!("{mistakes:?}"))?;

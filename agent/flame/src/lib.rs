@@ -22,7 +22,7 @@
 //! stacks.add([main], 1);
 //! let mut folded = Vec::new();
 //! Format::Folded.write(&stacks, &mut folded)?;
-//! assert_eq!(String::from_utf8(folded)?, "main 1\nmain;schedule_[k] 3\n");
+//! assert_eq!(String::from_utf8(folded)?, "main 1\nmain;schedule 3\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
