@@ -26,6 +26,7 @@ pub mod eventdefs_reader;
 pub mod fleet;
 pub mod folded;
 pub mod harness;
+pub mod hidden;
 pub mod hostile;
 pub mod kernel_log;
 pub mod kernelshark;

@@ -14,6 +14,7 @@ use std::{
 use integration_tests::{
     agent,
     dat::{self, Dat, Record, le_u32},
+    hidden::is_hidden,
     tracefs, workload,
 };
 
@@ -113,8 +114,8 @@ fn a_recording_of_every_thread_has_a_chain_without_gaps() {
         let recorded = record(args);
         // Where the kernel hides threads of process 1 from tracers, not every one of them hides the same
         // events.
-        let hidden = |tid: u32| Path::new(&format!("/proc/1/task/{tid}")).exists();
-        let is_ours = |gap: &&Gap| !recorded.of_ftrace.contains(gap) && !hidden(gap.1) && !hidden(gap.2);
+        let is_ours =
+            |gap: &&Gap| !recorded.of_ftrace.contains(gap) && !is_hidden(gap.1) && !is_hidden(gap.2);
         let ours: Vec<_> = recorded.gaps.iter().filter(is_ours).collect();
         assert!(ours.is_empty(), "{args:?}: {ours:?}");
         let (came, went) = recorded.turns(recorded.sleeper);
@@ -134,7 +135,9 @@ fn a_thread_that_is_recorded_comes_and_goes() {
         let sleeper = recorded.sleeper;
         // Who was there before may have been left out, so that only the numbers can be compared.
         let lacking = |gaps: &[Gap]| {
-            let count = |lacks: fn(&Gap) -> u32| gaps.iter().filter(|gap| lacks(gap) == sleeper).count();
+            let seen: Vec<&Gap> =
+                gaps.iter().filter(|(_, came, went)| !is_hidden(*came) && !is_hidden(*went)).collect();
+            let count = |lacks: fn(&Gap) -> u32| seen.iter().filter(|gap| lacks(gap) == sleeper).count();
             (count(|(_, came, _)| *came), count(|(_, _, went)| *went))
         };
         let (ours, theirs) = (lacking(&recorded.gaps), lacking(&recorded.of_ftrace));
