@@ -1,7 +1,7 @@
 //! Threads whose events no program gets. Some hosts' kernels call no BPF program while a thread of process 1
 //! has the CPU, interrupts that come meanwhile included; ftrace records these events.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use crate::tracefs::Instance;
 

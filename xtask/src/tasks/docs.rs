@@ -46,13 +46,8 @@ pub(super) fn manuals(agent: &Path, dir: &Path) -> Result {
 
 /// Writes the parts of documents that the program generates below a directory.
 fn reference(agent: &Path, dir: &Path) -> Result {
-    for (args, name) in [
-        (["generate", "config"], "configuration.md"),
-        (["generate", "metrics"], "metrics.md"),
-        (["generate", "openapi"], "openapi.json"),
-        (["daemon", "--schema"], "agent.schema.json"),
-    ] {
-        write(agent, &args, &dir.join("reference").join(name))?;
+    for (document, name) in [("config", "configuration.md"), ("metrics", "metrics.md")] {
+        write(agent, &["generate", document], &dir.join("reference").join(name))?;
     }
     Ok(())
 }
