@@ -41,7 +41,7 @@ impl HiddenEvents {
     }
 }
 
-/// Reads `            comm-75      [001] ..s1. 16137.954944: name: fields`, where a hidden thread has the CPU.
+/// Reads `   comm-75   [001] ..s1. 16137.954944: name: fields` where a hidden thread has the CPU.
 fn hidden_event(line: &str) -> Option<HiddenEvent> {
     if line.starts_with('#') {
         return None;
