@@ -133,7 +133,7 @@ pub struct Call {
     pub name: Option<String>,
     /// From entry to exit.
     pub times: TimesTold,
-    /// Of that, without a CPU.
+    /// Of that, without a CPU, as far as both switches were seen.
     pub off_cpu_ns: u64,
     /// How many ended with an error.
     pub failed: u64,
@@ -169,7 +169,7 @@ pub struct OfThread {
     pub failed: u64,
     /// For how long it was in them.
     pub total_ns: u64,
-    /// Of that, without a CPU.
+    /// Of that, without a CPU, as far as both switches were seen.
     pub off_cpu_ns: u64,
     /// The call in which it was for the longest time.
     pub most: Option<String>,
@@ -350,7 +350,9 @@ impl Analysis for Calls {
                     {
                         thread.is_called(name);
                         if let Some(open) = &mut thread.of.open {
-                            let off = open.off_since.take().map_or(0, |since| at.time.saturating_sub(since));
+                            // One that gives a CPU away without having got it was off for an unknown time.
+                            let since = open.off_since.take().filter(|_| tid == switch.next);
+                            let off = since.map_or(0, |since| at.time.saturating_sub(since));
                             open.off_cpu = open.off_cpu.saturating_add(off);
                             open.off_since = (tid == switch.prev).then_some(at.time);
                         }
@@ -513,6 +515,19 @@ mod tests {
         let threads: Vec<_> = answer.threads.iter().map(|of| (of.tid, of.count, of.total_ns)).collect();
         assert_eq!(threads, [(1, 1, 50), (2, 1, 5)]);
         assert_eq!(answer.threads[0].most.as_deref(), Some("read"));
+    }
+
+    #[test]
+    fn a_thread_that_gives_its_cpu_away_twice_has_run_in_between() {
+        let mut calls = Calls::new(Scope::default(), None);
+        look(&mut calls, 10, 1, enter(0));
+        look(&mut calls, 20, 1, switch(1, 2));
+        // The switch back is missing.
+        look(&mut calls, 50, 1, switch(1, 2));
+        look(&mut calls, 57, 2, switch(2, 1));
+        look(&mut calls, 60, 1, exit(0, 0));
+        let call = calls.answer(100, &Names::none()).calls.remove(0);
+        assert_eq!((call.times.count, call.times.total_ns, call.off_cpu_ns), (1, 50, 7));
     }
 
     #[test]

@@ -27,18 +27,19 @@ const FUTEX: i64 = 202;
 struct Story<A> {
     analysis: A,
     time: u64,
+    cpu: u32,
     /// Whether the ends of threads are recorded.
     frees: bool,
 }
 
 impl<A: Analysis + Debug> Story<A> {
     fn new(analysis: A, frees: bool) -> Self {
-        Self { analysis, time: 1000, frees }
+        Self { analysis, time: 1000, cpu: 0, frees }
     }
 
     fn look(&mut self, tid: Tid, known: Known<'_>) {
         self.time += 1;
-        let at = At { time: self.time, cpu: (self.time % 4) as u32 };
+        let at = At { time: self.time, cpu: self.cpu };
         self.analysis.count(at, 7);
         self.analysis.look(at, &Event { tid: Some(tid), context: Context::Thread, known });
         self.stack();
@@ -55,6 +56,7 @@ impl<A: Analysis + Debug> Story<A> {
 
     /// A thread begins, does something, and ends.
     fn life(&mut self, tid: Tid, nth: u64) {
+        self.cpu = (nth % 4) as u32;
         let name = format!("n{nth}");
         let comm = name.as_bytes();
         let switch = |prev, prev_state, next| {

@@ -71,6 +71,13 @@ impl Doing {
         }
     }
 
+    /// What it did up to now is not known.
+    fn forget(&mut self) {
+        if self.does != state::ENDED {
+            self.does = state::UNKNOWN;
+        }
+    }
+
     fn flush(&mut self, row: Row, sink: &mut Sink) {
         if let Some((start, end)) = self.unknown.take().filter(|(start, end)| start < end) {
             sink.slice(row, Part { start, end, key: state::UNKNOWN, ..Part::default() });
@@ -131,10 +138,14 @@ impl Sched {
         let prev = find(threads, switch.prev, switch.prev_comm);
         if let Some((number, doing)) = prev.filter(|_| switch.prev != 0) {
             let row = Row::Thread(number);
-            if let Some(ran) = ran {
-                doing.has_run(row, ran, losses, sink);
-                cpu.thread = number;
-                cpu.tell(at.cpu, at.time, at.event, sink);
+            match ran {
+                Some(ran) => {
+                    doing.has_run(row, ran, losses, sink);
+                    cpu.thread = number;
+                    cpu.tell(at.cpu, at.time, at.event, sink);
+                }
+                // It got the CPU without a record.
+                None => doing.forget(),
             }
             let does = match off(switch.prev_state) {
                 Some(Off::Preempted) => state::PREEMPTED,
@@ -152,6 +163,10 @@ impl Sched {
         (cpu.since, cpu.first, cpu.current) = (at.time, at.event, Some(switch.next));
         cpu.thread = next.as_ref().map_or(0, |(number, _)| *number);
         if let Some((number, doing)) = next.filter(|_| switch.next != 0) {
+            // It left another CPU without a record.
+            if doing.does == state::RUNS {
+                doing.forget();
+            }
             doing.turn(Row::Thread(number), (state::RUNS, at.cpu.into()), at, losses, sink);
         }
     }

@@ -80,6 +80,13 @@ impl State {
         Self { open: None, woken: None, unknown: 0, unknown_since, told: BTreeMap::new() }
     }
 
+    /// It has a CPU, and if it was without one before, nothing says since when.
+    fn runs_unseen(&mut self, at: At, scope: &Scope) {
+        if let Some(open) = self.open.take() {
+            self.unknown += scope.part(open.since, at.time);
+        }
+    }
+
     /// What is told of intervals. `None` if there is no room.
     fn told(&mut self, key: Key, rooms: &mut Rooms) -> Option<&mut Told> {
         match self.told.entry(key) {
@@ -195,6 +202,7 @@ impl OffCpu {
         let Some((index, thread)) = self.threads.find(switch.prev, || State::new(None)) else { return };
         thread.is_called(switch.prev_comm);
         thread.of.unknown_since = None;
+        thread.of.runs_unseen(at, &self.scope);
         match state::off(switch.prev_state) {
             Some(off) => {
                 let (since, stack, woken) = (at.time, StackParts::default(), None);
@@ -299,6 +307,11 @@ impl Analysis for OffCpu {
     fn look(&mut self, at: At, event: &Event<'_>) {
         self.begin.get_or_insert(at.time);
         self.awaits = None;
+        if let Some(thread) = event.tid.and_then(|tid| self.threads.current(tid))
+            && !matches!(event.known, Known::Switch(_))
+        {
+            thread.of.runs_unseen(at, &self.scope);
+        }
         match &event.known {
             Known::Switch(switch) => self.switch(at, switch),
             Known::Wakeup(wakeup) if wakeup.tid != 0 => self.wakeup(at, event, wakeup),
@@ -437,6 +450,22 @@ mod tests {
         story.switch(190, (2, 0), 1, &[5]);
         story.switch(250, (1, X), 2, &[]);
         story
+    }
+
+    #[test]
+    fn an_interval_in_which_the_thread_runs_is_unknown() {
+        let mut story = Story::new();
+        story.switch(100, (1, S), 2, &[1, 3]);
+        story.wake(130, (Context::Thread, 1), 3, &[]);
+        story.switch(150, (1, S), 2, &[1, 3]);
+        // The switch back is missing here, too.
+        story.switch(170, (1, S), 2, &[1, 3]);
+        story.switch(175, (2, 0), 1, &[]);
+        let answer = story.answer(200);
+        let pipe = stack_of(&answer, 1, Reason::Pipe);
+        assert_eq!((pipe.times.count, pipe.times.total_ns), (1, 5));
+        let one = answer.threads.iter().find(|of| of.tid == 1).unwrap();
+        assert_eq!(one.unknown_ns, 30 + 20);
     }
 
     #[test]

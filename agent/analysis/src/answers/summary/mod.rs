@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     fn look(summary: &mut Summary, time: u64, known: Known<'_>) {
-        summary.look(At { time, cpu: 0 }, &Event { tid: Some(1), context: Context::Thread, known });
+        summary.look(At { time, cpu: 0 }, &Event { tid: Some(2), context: Context::Thread, known });
     }
 
     fn switch(prev: Tid, prev_state: u64, next: Tid) -> Known<'static> {
