@@ -13,11 +13,21 @@ pub(super) fn text(answer: &IoAnswer, covered: &Covered, limit: usize) -> String
     if !answer.knows_calls {
         text += "unknown: files; it is not known which system calls the machine of the recording has\n";
     }
+    text += &open(answer);
     text += &devices(answer, covered).text(usize::MAX);
     text += &requests(answer).text(limit);
     text += &requesters(answer).text(limit);
     text += &files(answer).text(limit);
     text + &threads(answer).text(limit)
+}
+
+/// How many requests have no known end, as a line.
+fn open(answer: &IoAnswer) -> String {
+    let operations = answer.devices.iter().flat_map(|device| &device.operations);
+    match operations.map(|of| of.unfinished).sum() {
+        0 => String::new(),
+        open => format!("unknown: the end of {} requests; BUSY and DEPTH leave them out\n", count(open)),
+    }
 }
 
 fn devices(answer: &IoAnswer, covered: &Covered) -> Table {

@@ -32,8 +32,13 @@ impl Io {
                 let lanes = self.lanes.get(&request.device).copied().unwrap_or_default();
                 let lane = lanes.iter().position(|count| *count == 0).unwrap_or(LANES - 1);
                 let open = Open { lane, since: at.time, first: at.event, bytes: request.bytes };
+                let given = self.requests.issue(when, request, open, &scope);
+                let place = Place::new(request.device, request.sector, request.rwbs);
+                for unseen in given.unseen {
+                    self.tell_unseen(place, unseen, sink);
+                }
                 // One that is not followed never ends, and would keep its row, and its device, for good.
-                if self.requests.issue(when, request, open, &scope)
+                if given.is_followed
                     && let Some(count) = self.lanes.entry(request.device).or_default().get_mut(lane)
                 {
                     *count += 1;
@@ -42,8 +47,12 @@ impl Io {
             Known::BlockComplete { device, sector, sectors, rwbs, is_failed } => {
                 let place = Place::new(*device, *sector, rwbs);
                 let done = Completion { place, sectors: *sectors, is_failed: *is_failed };
-                if let Some(issued) = self.requests.complete(when, done, &scope) {
-                    self.tell(place, issued.by, issued.is_failed, (at.time, at.event), sink);
+                match self.requests.complete(when, done, &scope) {
+                    Some(issued) if issued.is_ambiguous => self.tell_unseen(place, issued.by, sink),
+                    Some(issued) => {
+                        self.tell(place, issued.by, issued.is_failed, (at.time, at.event), sink);
+                    }
+                    None => {}
                 }
             }
             Known::BlockRequeue { device, sector, rwbs } => {
@@ -68,23 +77,23 @@ impl Io {
         sink.slice(Row::Device(place.device, open.lane as u32), part);
     }
 
+    /// Tells of a request whose end was not seen: at its begin, as no more of it is known.
+    fn tell_unseen(&mut self, place: Place, open: Open, sink: &mut Sink) {
+        self.tell(place, open, false, (open.since, 0), sink);
+    }
+
     /// How many requests are not told of, as there are too many at a time, or too many devices.
     pub(super) fn left_out(&self) -> u64 {
         self.requests.left_out()
     }
 
     /// Events were lost: which of the requests go on is not known.
-    pub(super) fn lost(&mut self, at: At, since: u64, sink: &mut Sink) {
-        let when = answers::At { time: at.time, cpu: at.cpu };
-        let open: Vec<_> = self.requests.lose(when, &Scope::default()).collect();
+    pub(super) fn lost(&mut self, sink: &mut Sink) {
+        let open: Vec<_> = self.requests.lose().collect();
         for (place, open) in open {
-            self.tell(place, open, false, (since, 0), sink);
+            self.tell_unseen(place, open, sink);
         }
         self.lanes.clear();
-    }
-
-    pub(super) fn finish(&mut self, end: u64, sink: &mut Sink) {
-        self.lost(At { time: end, cpu: 0, event: 0 }, end, sink);
     }
 }
 
@@ -118,7 +127,7 @@ mod tests {
         }
         let open: u32 = io.lanes[&1].iter().sum();
         assert_eq!(u64::from(open) + io.left_out(), sector);
-        io.finish(sector, &mut sink);
+        io.lost(&mut sink);
         assert_eq!(sink.slices.len() as u32, open);
     }
 }

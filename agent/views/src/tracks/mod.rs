@@ -233,7 +233,7 @@ impl Tracks {
         );
         self.sched.lost(at, since, &mut self.threads, &self.losses, sink);
         self.irqs.lost(at, since, sink);
-        self.io.lost(at, since, sink);
+        self.io.lost(sink);
     }
 
     /// The recording ends: what goes on then is told up to there.
@@ -242,7 +242,7 @@ impl Tracks {
         sched.finish(end, threads, losses, sink);
         calls.finish(end, threads, losses, sink);
         irqs.finish(end, sink);
-        io.finish(end, sink);
+        io.lost(sink);
         graph.finish(end, threads, losses, symbols, sink);
     }
 

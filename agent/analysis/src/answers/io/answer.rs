@@ -37,7 +37,8 @@ pub struct IoDevice {
     pub name: Option<String>,
     /// What its requests did.
     pub operations: Vec<IoRequests>,
-    /// How many requests it had at a time, on average. This and the next two are of all threads and CPUs.
+    /// How many requests it had at a time, on average. This and the next two are of all threads and CPUs,
+    /// and leave out requests whose end was not seen.
     pub average_depth: f64,
     /// The most at a time.
     pub most_depth: u64,

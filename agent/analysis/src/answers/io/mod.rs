@@ -295,7 +295,9 @@ impl Io {
         {
             thread.is_called(request.comm);
         }
-        self.requests.issue(at, request, by, &self.scope);
+        let given = self.requests.issue(at, request, by, &self.scope);
+        let place = Place::new(request.device, request.sector, request.rwbs);
+        self.leave(given.unseen.into_iter().map(|by| (place, by)).collect());
     }
 
     /// What is told of the requests that someone gave to a driver.
@@ -323,7 +325,11 @@ impl Io {
         if self.scope.has(at)
             && let Some((told, rooms)) = self.told(issued.by, done.place)
         {
-            told.add(&issued, at.time, rooms);
+            if issued.is_ambiguous {
+                told.unfinished += 1;
+            } else {
+                told.add(&issued, at.time, rooms);
+            }
         }
     }
 
@@ -363,8 +369,8 @@ impl Io {
     }
 
     /// Counts what goes on at the end.
-    fn close(&mut self, end: u64) {
-        let requests = self.requests.end(end, &self.scope).collect();
+    fn close(&mut self) {
+        let requests = self.requests.lose().collect();
         self.leave(requests);
         if self.scope.cpus.is_some() {
             return;
@@ -479,7 +485,7 @@ impl Analysis for Io {
         self.losses += 1;
         self.initial = self.initial.take().filter(|initial| at.time < initial.began);
         self.open_files.tables.lose();
-        let requests = self.requests.lose(at, &self.scope).collect();
+        let requests = self.requests.lose().collect();
         self.leave(requests);
     }
 
@@ -518,7 +524,7 @@ impl Analysis for Io {
     }
 
     fn answer(mut self, end: u64, names: &Names<'_>) -> IoAnswer {
-        self.close(end);
+        self.close();
         IoAnswer::of(self, end, names)
     }
 }

@@ -9,14 +9,22 @@
 //! * The driver can give it back, and gets it again later.
 //! * A flush has no sectors. Its first sector is 0 when it is issued and all ones when it is done. A write
 //!   that is to flush the cache, too, is told to be done once more, without sectors, when that has happened.
+//!
+//! A completion can be missing without a mark, as from recordings of some threads: it fires in an interrupt
+//! of any thread. Two requests at one place are seldom under way at a time, so a second one ends the first
+//! one as unknown, and the next completion there ends either: no duration is made of it. Requests without a
+//! known end are in flight for an unknown time, which depths and busy times leave out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Operation;
 use crate::answers::{At, Request, Scope};
 
 /// Most requests that are followed at a time.
 const MOST_OPEN: usize = 1 << 16;
+
+/// Most times of a device that are looked back to: more than requests that are under way at a time.
+const MOST_TIMES: usize = 1 << 10;
 
 /// Most devices.
 pub(super) const MOST_DEVICES: usize = 1 << 10;
@@ -58,6 +66,8 @@ pub struct Issued<W> {
     pub(super) merged: u64,
     /// Whether a part of it has failed.
     pub is_failed: bool,
+    /// Whether what ends it may be the end of an earlier request at its place.
+    pub is_ambiguous: bool,
     /// Sectors that are not done.
     left: u64,
 }
@@ -73,12 +83,15 @@ pub struct Completion {
     pub is_failed: bool,
 }
 
-/// A block device.
-#[derive(Clone, Copy, Debug, Default)]
+/// A block device, as far as the ends of its requests were seen.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Device {
-    in_flight: u64,
-    /// Since when.
-    since: u64,
+    /// The times of the last issues, with the number of requests that were under way then.
+    issues: VecDeque<(u64, u64)>,
+    /// The last times with at least one request, one behind the other.
+    spans: VecDeque<(u64, u64)>,
+    /// What was before this time is counted.
+    counted_until: u64,
     /// Most at a time.
     pub(super) most: u64,
     /// Time in flight, of all requests.
@@ -90,28 +103,58 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Counts the time up to now.
-    fn advance(&mut self, now: u64, scope: &Scope) {
-        let time = scope.part(self.since, now);
-        self.in_flight_ns += u128::from(time) * u128::from(self.in_flight);
-        if self.in_flight != 0 {
-            self.busy_ns += time;
-        }
-        self.since = now;
-    }
-
     fn issue(&mut self, at: At, scope: &Scope) {
-        self.advance(at.time, scope);
-        self.in_flight += 1;
         if scope.from.is_none_or(|from| at.time >= from) {
-            self.most = self.most.max(self.in_flight);
+            self.count_at(at.time);
         }
     }
 
-    fn end(&mut self, at: At, scope: &Scope) {
-        self.advance(at.time, scope);
-        self.in_flight = self.in_flight.saturating_sub(1);
+    /// Counts the requests that are under way at a time.
+    fn count_at(&mut self, time: u64) {
+        if self.issues.len() >= MOST_TIMES {
+            self.issues.pop_front();
+        }
+        self.issues.push_back((time, 0));
     }
+
+    /// A request was under way.
+    fn end(&mut self, since: u64, at: At, scope: &Scope) {
+        self.in_flight_ns += u128::from(scope.part(since, at.time));
+        for (time, count) in self.issues.iter_mut().rev().take_while(|(time, _)| *time >= since) {
+            // One that ends with the next one's beginning is over then.
+            if *time < at.time {
+                *count += 1;
+                self.most = self.most.max(*count);
+            }
+        }
+        self.add_span(since, at.time, scope);
+    }
+
+    /// Counts the time of a request in which there was no other. No span ends behind it.
+    fn add_span(&mut self, since: u64, end: u64, scope: &Scope) {
+        let mut begin = since.clamp(self.counted_until.min(end), end);
+        let mut time = scope.part(begin, end);
+        while let Some((from, to)) = self.spans.pop_back_if(|(_, to)| *to >= begin) {
+            time = time.saturating_sub(scope.part(from.max(begin), to));
+            begin = begin.min(from);
+        }
+        self.busy_ns = self.busy_ns.saturating_add(time);
+        if self.spans.len() >= MOST_TIMES
+            && let Some((_, to)) = self.spans.pop_front()
+        {
+            self.counted_until = to;
+        }
+        self.spans.push_back((begin, end));
+    }
+}
+
+/// What came of a request that was given to a driver.
+#[derive(Clone, Debug)]
+pub struct GivenToDriver<W> {
+    /// Whether there was room for it.
+    pub is_followed: bool,
+    /// Who gave earlier ones at its place to the driver. Their ends were not seen.
+    pub unseen: Vec<W>,
 }
 
 /// The requests that are under way, with who gave each to the driver.
@@ -136,11 +179,11 @@ impl<W> Default for Requests<W> {
 
 impl<W: Copy> Requests<W> {
     /// A device; `None` if there are too many.
-    fn device(&mut self, at: At, device: u64) -> Option<&mut Device> {
+    fn device(&mut self, device: u64) -> Option<&mut Device> {
         if self.devices.len() >= MOST_DEVICES && !self.devices.contains_key(&device) {
             return None;
         }
-        Some(self.devices.entry(device).or_insert(Device { since: at.time, ..Device::default() }))
+        Some(self.devices.entry(device).or_default())
     }
 
     fn number(&mut self) -> u64 {
@@ -160,18 +203,19 @@ impl<W: Copy> Requests<W> {
         self.waiting.insert((place, number), at.time);
     }
 
-    /// A request is given to the driver. Whether there was room for it.
-    pub fn issue(&mut self, at: At, request: &Request<'_>, by: W, scope: &Scope) -> bool {
+    /// A request is given to the driver.
+    pub fn issue(&mut self, at: At, request: &Request<'_>, by: W, scope: &Scope) -> GivenToDriver<W> {
         let place = Place::new(request.device, request.sector, request.rwbs);
         let left = request.bytes >> 9;
         let waited = self.take_waiting(place, left);
-        if self.issued.len() >= MOST_OPEN {
-            self.left_out += 1;
-            return false;
+        let mut unseen = Vec::new();
+        while let Some(issued) = self.find(place, |_| true).and_then(|key| self.issued.remove(&key)) {
+            unseen.push(issued.by);
         }
-        let Some(device) = self.device(at, request.device) else {
+        let has_room = self.issued.len() < MOST_OPEN;
+        let Some(device) = self.device(request.device).filter(|_| has_room) else {
             self.left_out += 1;
-            return false;
+            return GivenToDriver { is_followed: false, unseen };
         };
         device.issue(at, scope);
         let (queued, merged) = match waited {
@@ -179,10 +223,11 @@ impl<W: Copy> Requests<W> {
             None => (None, 0),
         };
         let number = self.number();
-        let issued =
-            Issued { by, since: at.time, bytes: request.bytes, queued, merged, is_failed: false, left };
+        let (is_failed, is_ambiguous) = (false, !unseen.is_empty());
+        let (since, bytes) = (at.time, request.bytes);
+        let issued = Issued { by, since, bytes, queued, merged, is_failed, is_ambiguous, left };
         self.issued.insert((place, number), issued);
-        true
+        GivenToDriver { is_followed: true, unseen }
     }
 
     /// How many requests there were for which there was no room.
@@ -213,8 +258,8 @@ impl<W: Copy> Requests<W> {
 
     fn take(&mut self, at: At, key: (Place, u64), scope: &Scope) -> Option<Issued<W>> {
         let issued = self.issued.remove(&key)?;
-        if let Some(device) = self.devices.get_mut(&key.0.device) {
-            device.end(at, scope);
+        if let Some(device) = self.devices.get_mut(&key.0.device).filter(|_| !issued.is_ambiguous) {
+            device.end(issued.since, at, scope);
         }
         Some(issued)
     }
@@ -244,7 +289,7 @@ impl<W: Copy> Requests<W> {
             return None;
         }
         if scope.has(at) {
-            match self.device(at, place.device) {
+            match self.device(place.device) {
                 Some(device) => device.unmatched += 1,
                 None => self.left_out += 1,
             }
@@ -252,19 +297,11 @@ impl<W: Copy> Requests<W> {
         None
     }
 
-    /// Events were lost: which of the requests go on is not known. Those that were under way.
-    pub fn lose(&mut self, at: At, scope: &Scope) -> impl Iterator<Item = (Place, W)> + use<W> {
+    /// Events were lost, or the recording ends: which of the requests go on is not known. Those that were
+    /// under way.
+    pub fn lose(&mut self) -> impl Iterator<Item = (Place, W)> + use<W> {
         self.waiting.clear();
-        for device in self.devices.values_mut() {
-            device.advance(at.time, scope);
-            device.in_flight = 0;
-        }
         std::mem::take(&mut self.issued).into_iter().map(|((place, _), issued)| (place, issued.by))
-    }
-
-    /// The end of the recording: those that are under way.
-    pub(super) fn end(&mut self, end: u64, scope: &Scope) -> impl Iterator<Item = (Place, W)> + use<W> {
-        self.lose(At { time: end, cpu: 0 }, scope)
     }
 
     /// Who gave those that are under way to the driver.
@@ -275,10 +312,11 @@ impl<W: Copy> Requests<W> {
     /// Forgets what was counted, and says anew who gave requests to the driver.
     pub(super) fn restart(&mut self, from: u64, mut by: impl FnMut(W) -> W) {
         self.left_out = 0;
-        self.devices.retain(|_, device| device.in_flight != 0);
+        let open: BTreeSet<u64> = self.issued.keys().map(|(place, _)| place.device).collect();
+        self.devices.retain(|device, _| open.contains(device));
         for device in self.devices.values_mut() {
-            let Device { in_flight, .. } = *device;
-            *device = Device { in_flight, since: from, most: in_flight, ..Device::default() };
+            *device = Device { counted_until: from, ..Device::default() };
+            device.count_at(from);
         }
         for issued in self.issued.values_mut() {
             issued.by = by(issued.by);
