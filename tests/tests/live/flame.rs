@@ -203,8 +203,8 @@ fn samples_are_where_a_program_computes() {
     };
     let mut by_stock: BTreeMap<String, u64> = BTreeMap::new();
     for (stack, count) in folded::by_stock(&report, is_tick) {
-        // It shows the zeros beyond the zero that ends a stack, too.
-        let frames: Vec<&str> = stack.split(';').filter(|&frame| frame != "0x0").collect();
+        // It shows the zeros beyond the end of a stack, too, and code without a symbol as its address.
+        let frames: Vec<&str> = stack.split(';').filter(|frame| !frame.starts_with("0x")).collect();
         let entry = frames.iter().rposition(|frame| frame.starts_with("asm_sysvec_"));
         let cut = frames[..entry.unwrap_or(frames.len())].join(";");
         *by_stock.entry(cut).or_default() += count;
@@ -213,7 +213,8 @@ fn samples_are_where_a_program_computes() {
     let of_program = |stacks: &BTreeMap<String, u64>| {
         let mut all: BTreeMap<String, u64> = BTreeMap::new();
         for (stack, count) in stacks.iter().filter(|(stack, _)| stack.starts_with("computes;")) {
-            *all.entry(stack.replace("[unknown];", "")).or_default() += count;
+            let known: Vec<&str> = stack.split(';').filter(|&frame| frame != "[unknown]").collect();
+            *all.entry(known.join(";")).or_default() += count;
         }
         all
     };
