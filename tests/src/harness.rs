@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     io::Read as _,
-    os::unix::process::ExitStatusExt as _,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
@@ -117,6 +117,13 @@ impl Running {
     #[track_caller]
     pub fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: signal(2) is async-signal-safe. Under nohup(1), hangups would not end what tests start.
+        unsafe {
+            command.pre_exec(|| match libc::signal(libc::SIGHUP, libc::SIG_DFL) {
+                libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => panic!("cannot run {}: {error}", command.get_program().display()),
