@@ -25,6 +25,7 @@
 //! | `locks` | locks of the kernel and of processes |
 //! | `memory` | pages, memory of the kernel, page faults |
 //! | `churn` | tests of what analyses keep while they go on |
+//! | `random` | numbers for tests |
 //!
 //! Each analysis is fed with records in the order of time, keeps what it knows of threads, CPUs and the like,
 //! and gives its answer at the end. What it holds does not grow with the number of records.
@@ -49,6 +50,8 @@ mod offcpu;
 mod parts;
 mod pauses;
 mod ran;
+#[cfg(test)]
+mod random;
 mod recorded;
 mod sched;
 mod stacks;

@@ -252,8 +252,8 @@ impl Sched {
             return;
         };
         let (since, seen) = (cpu.since, cpu.seen.max(cpu.since));
-        cpu.busy = cpu.busy.saturating_add(self.scope.part(since, seen));
-        (cpu.since, cpu.current) = (seen, None);
+        cpu.count(seen, &self.scope);
+        cpu.current = None;
         let at = At { time: seen, cpu: number };
         self.has_run(at, tid, since);
         self.turn(tid, b"", Does::Unknown, at);
@@ -283,8 +283,10 @@ impl Sched {
         self.vacate(at.cpu, tid);
         self.forget(tid);
         if let Some(cpu) = self.cpus.get_mut(&at.cpu) {
-            cpu.unknown = cpu.unknown.saturating_add(self.scope.part(cpu.since, at.time));
-            (cpu.since, cpu.seen, cpu.current) = (at.time, at.time, Some(tid));
+            // Also of the idle thread it is not known how long it stayed.
+            cpu.current = None;
+            cpu.count(at.time, &self.scope);
+            (cpu.seen, cpu.current) = (at.time, Some(tid));
         }
         self.turn(tid, b"", Does::Runs(at.cpu), at);
     }
@@ -294,21 +296,15 @@ impl Sched {
         let first = *self.first_switch.get_or_insert(at.time);
         // Nobody else ran there before: there was no switch.
         let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu::new(first, Some(switch.prev)));
-        let is_known = cpu.current == Some(switch.prev);
-        let part = self.scope.part(cpu.since, at.time);
-        let sum = match (is_known, switch.prev) {
-            (false, _) => &mut cpu.unknown,
-            (true, 0) => &mut cpu.idle,
-            (true, _) => &mut cpu.busy,
-        };
-        *sum = sum.saturating_add(part);
-        let time = at.time.saturating_sub(cpu.since);
+        cpu.current = cpu.current.filter(|current| *current == switch.prev);
+        let (is_known, since) = (cpu.current.is_some(), cpu.since);
+        cpu.count(at.time, &self.scope);
         if is_known {
-            cpu.ran.push(Run::new(switch, cpu.since, at.time));
+            cpu.ran.push(Run::new(switch, since, at.time));
         }
-        (cpu.since, cpu.seen, cpu.current) = (at.time, at.time, Some(switch.next));
+        (cpu.seen, cpu.current) = (at.time, Some(switch.next));
         cpu.switches += u64::from(self.scope.has(at));
-        is_known.then_some(time)
+        is_known.then(|| at.time.saturating_sub(since))
     }
 
     /// A thread gives its CPU away.
@@ -414,6 +410,17 @@ impl Sched {
 }
 
 impl Cpu {
+    /// Counts the time up to now as that of who runs there.
+    fn count(&mut self, until: u64, scope: &Scope) {
+        let sum = match self.current {
+            None => &mut self.unknown,
+            Some(0) => &mut self.idle,
+            Some(_) => &mut self.busy,
+        };
+        *sum = sum.saturating_add(scope.part(self.since, until));
+        self.since = until;
+    }
+
     /// One of which nothing else is known.
     fn new(since: u64, current: Option<Tid>) -> Self {
         Self { ran: Ran::default(), since, current, seen: since, busy: 0, idle: 0, unknown: 0, switches: 0 }
@@ -509,13 +516,7 @@ impl Analysis for Sched {
             if !scope.has_cpu(number) {
                 continue;
             }
-            let rest = scope.part(cpu.since, end);
-            let sum = match cpu.current {
-                None => &mut cpu.unknown,
-                Some(0) => &mut cpu.idle,
-                Some(_) => &mut cpu.busy,
-            };
-            *sum = sum.saturating_add(rest);
+            cpu.count(end, &scope);
             answer.cpus.push(CpuTime {
                 cpu: number,
                 busy_ns: cpu.busy,
@@ -561,7 +562,7 @@ impl Analysis for Sched {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Context, Wakeup};
+    use super::super::{Context, Wakeup, random::Random};
     use super::*;
 
     const R: u64 = 0;
@@ -769,13 +770,8 @@ mod tests {
     #[test]
     fn no_cpu_is_busy_for_longer_than_it_is_there() {
         const CPUS: u32 = 3;
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut below = move |end: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % end
-        };
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut below = |end| random.below(end);
         for round in 0..400 {
             let dropped = below(100);
             let mut story = Story(Sched::new(Scope::default()));

@@ -33,8 +33,7 @@ impl Io {
                 let lane = lanes.iter().position(|count| *count == 0).unwrap_or(LANES - 1);
                 let open = Open { lane, since: at.time, first: at.event, bytes: request.bytes };
                 let given = self.requests.issue(when, request, open, &scope);
-                let place = Place::new(request.device, request.sector, request.rwbs);
-                for unseen in given.unseen {
+                for (place, unseen) in given.unseen {
                     self.tell_unseen(place, unseen, sink);
                 }
                 // One that is not followed never ends, and would keep its row, and its device, for good.

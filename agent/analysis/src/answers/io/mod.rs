@@ -296,8 +296,7 @@ impl Io {
             thread.is_called(request.comm);
         }
         let given = self.requests.issue(at, request, by, &self.scope);
-        let place = Place::new(request.device, request.sector, request.rwbs);
-        self.leave(given.unseen.into_iter().map(|by| (place, by)).collect());
+        self.leave(given.unseen);
     }
 
     /// What is told of the requests that someone gave to a driver.

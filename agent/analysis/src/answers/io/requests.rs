@@ -153,8 +153,8 @@ impl Device {
 pub struct GivenToDriver<W> {
     /// Whether there was room for it.
     pub is_followed: bool,
-    /// Who gave earlier ones at its place to the driver. Their ends were not seen.
-    pub unseen: Vec<W>,
+    /// Earlier ones at its place, with who gave each to the driver. Their ends were not seen.
+    pub unseen: Vec<(Place, W)>,
 }
 
 /// The requests that are under way, with who gave each to the driver.
@@ -210,7 +210,7 @@ impl<W: Copy> Requests<W> {
         let waited = self.take_waiting(place, left);
         let mut unseen = Vec::new();
         while let Some(issued) = self.find(place, |_| true).and_then(|key| self.issued.remove(&key)) {
-            unseen.push(issued.by);
+            unseen.push((place, issued.by));
         }
         let has_room = self.issued.len() < MOST_OPEN;
         let Some(device) = self.device(request.device).filter(|_| has_room) else {

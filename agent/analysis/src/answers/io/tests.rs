@@ -1,6 +1,6 @@
 //! Made-up records with known answers.
 
-use super::super::{At, Context, Event, Known, Names, Request, Scope, Tid};
+use super::super::{At, Context, Event, Known, Names, Request, Scope, Tid, random::Random};
 use super::requests::MOST_DEVICES;
 use super::*;
 
@@ -492,13 +492,8 @@ fn nothing_is_known_of_the_calls_of_another_machine() {
 /// Whole recordings, of which completions are missing at random without a mark.
 #[test]
 fn missing_completions_make_nothing_longer_deeper_or_busier() {
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut below = move |end: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % end
-    };
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut below = |end| random.below(end);
     for round in 0..200 {
         // No two requests are at one place at a time; flushes are at the same one always.
         let (mut open, mut time): (Vec<(u64, &str)>, u64) = (Vec::new(), 100);
