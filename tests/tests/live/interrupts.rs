@@ -44,7 +44,7 @@ const REQUESTS: [&str; 2] = ["block:block_rq_issue", "block:block_rq_complete"];
 const ISSUED: usize = 100;
 
 /// Recordings that each test makes.
-const TIMES: usize = 2;
+const TIMES: usize = 5;
 
 /// Held by the test whose threads keep the CPUs busy: those of one are enough.
 static CPUS: Mutex<()> = Mutex::new(());
