@@ -211,6 +211,35 @@ pub struct Lost {
     pub counted: u64,
 }
 
+/// The kernel's part of each call chain, by the CPU and the time of its sample in nanoseconds.
+///
+/// perf prints the marks between the parts in its dump only. Without them an address of user space cannot be
+/// told by its value: a walk along frames finds numbers of the kernel's range in code that keeps something
+/// else in the frame register, as an emulator of a guest does.
+pub fn kernel_chains(file: &Path) -> BTreeMap<(u32, u64), Vec<u64>> {
+    /// `PERF_CONTEXT_KERNEL`, and the lowest of these marks (`PERF_CONTEXT_MAX`).
+    const KERNEL: u64 = -128_i64 as u64;
+    const LOWEST: u64 = -4095_i64 as u64;
+    let (mut found, mut at, mut in_kernel) = (BTreeMap::<_, Vec<_>>::new(), (0, 0), false);
+    for line in printed(&["script", "-D"], file).lines() {
+        if let Some((head, _)) = line.split_once(": PERF_RECORD_SAMPLE") {
+            // `CPU TIME OFFSET [SIZE]`
+            let mut words = head.split(' ');
+            at = (words.next().unwrap().parse().unwrap(), words.next().unwrap().parse().unwrap());
+            in_kernel = false;
+        } else if let Some((_, address)) = line.strip_prefix("..... ").and_then(|line| line.split_once(": ")) {
+            let address = u64::from_str_radix(address, 16).unwrap();
+            if address >= LOWEST {
+                in_kernel = address == KERNEL;
+            } else if in_kernel {
+                found.entry(at).or_default().push(address);
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
 /// The losses of a perf.data file that is not compressed.
 pub fn lost(file: &Path) -> Lost {
     let bytes = fs::read(file).unwrap();

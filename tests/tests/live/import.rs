@@ -171,29 +171,16 @@ fn kernel_call_chains_become_stacks() {
     line.insert(2, "-g".to_owned());
     run(&mut program(dir.path(), &line[0], &line[1..])).expect(0);
     import(&file, &dat).says(&["call chains of user space"]);
-    // Of each sample: the time, and addresses of the kernel.
-    let printed = script(&file, "time,ip");
-    let mut expected: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let mut time = 0;
-    for line in printed.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        if let Some((seconds, nanos)) = line.trim_end_matches(':').split_once('.') {
-            time = seconds.parse::<u64>().unwrap() * 1_000_000_000 + nanos.parse::<u64>().unwrap();
-        } else {
-            let address = u64::from_str_radix(line, 16).unwrap();
-            let stack = expected.entry(time).or_default();
-            // What a walk along frames of user space finds may be anything.
-            stack.extend((address >> 48 == 0xffff).then_some(address));
-        }
-    }
-    expected.retain(|_, stack| !stack.is_empty());
-    let stacks: BTreeMap<u64, Vec<u64>> = records(&dat)
+    let expected = perf::kernel_chains(&file);
+    let stacks: BTreeMap<(u32, u64), Vec<u64>> = records(&dat)
         .iter()
         .filter(|record| record["event"] == "kernel_stack")
         .map(|record| {
             let caller = record["fields"]["caller"].as_array().unwrap();
             let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x").unwrap(), 16).unwrap();
             let caller = caller.iter().map(|address| number(address.as_str().unwrap())).collect();
-            (record["timestamp"].as_u64().unwrap(), caller)
+            let cpu = record["cpu"].as_u64().unwrap() as u32;
+            ((cpu, record["timestamp"].as_u64().unwrap()), caller)
         })
         .collect();
     assert!(stacks.len() > 8, "{}", stacks.len());
