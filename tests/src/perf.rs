@@ -227,7 +227,8 @@ pub fn kernel_chains(file: &Path) -> BTreeMap<(u32, u64), Vec<u64>> {
             let mut words = head.split(' ');
             at = (words.next().unwrap().parse().unwrap(), words.next().unwrap().parse().unwrap());
             in_kernel = false;
-        } else if let Some((_, address)) = line.strip_prefix("..... ").and_then(|line| line.split_once(": ")) {
+        } else if let Some((_, address)) = line.strip_prefix("..... ").and_then(|line| line.split_once(": "))
+        {
             let address = u64::from_str_radix(address, 16).unwrap();
             if address >= LOWEST {
                 in_kernel = address == KERNEL;

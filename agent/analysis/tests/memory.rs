@@ -77,7 +77,7 @@ impl<A: Analysis> Hostile<A> {
         self.number += 1;
         self.time += self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (30 + self.number % 32);
         let at = At { time: self.time, cpu: (self.number % 64) as u32 };
-        let event = Event { tid: Some(tid as Tid), context: Context::Thread, known };
+        let event = Event::whole(Some(tid as Tid), Context::Thread, known);
         self.analysis.look(at, &event);
         if let Some(of) = self.analysis.awaits_stack() {
             let number = self.number;

@@ -63,6 +63,7 @@ use tracedat::reader::Source;
 /// missing or were lost is told, and counted as unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples::ANALYZE)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Args {
     /// The analysis
     #[arg(
@@ -94,6 +95,11 @@ pub struct Args {
     /// Only threads whose name matches GLOB; repeatable
     #[arg(long, value_name = "GLOB")]
     pub comm: Vec<String>,
+
+    /// Also threads that were not to be recorded, and are there as ones that switched with those that were,
+    /// or were woken by them
+    #[arg(long)]
+    pub all: bool,
 
     /// Only events of this buffer. Without it, an event is taken from the first buffer that has it
     #[arg(short = 'B', long, value_name = "NAME")]
@@ -219,6 +225,7 @@ fn scope(args: &Args) -> Result<Scope, CliError> {
         cpus: args.cpu.as_ref().map(|cpus| cpus.iter().collect()),
         tids: (!tids.is_empty()).then_some(tids),
         names: args.comm.clone(),
+        others: args.all,
         buffer: args.buffer.clone(),
     })
 }

@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     fn look(calls: &mut Calls, time: u64, tid: Tid, known: Known<'_>) {
-        calls.look(At { time, cpu: 0 }, &Event { tid: Some(tid), context: Context::Thread, known });
+        calls.look(At { time, cpu: 0 }, &Event::whole(Some(tid), Context::Thread, known));
     }
 
     fn enter(number: i64) -> Known<'static> {

@@ -41,7 +41,7 @@ impl<A: Analysis + Debug> Story<A> {
         self.time += 1;
         let at = At { time: self.time, cpu: self.cpu };
         self.analysis.count(at, 7);
-        self.analysis.look(at, &Event { tid: Some(tid), context: Context::Thread, known });
+        self.analysis.look(at, &Event::whole(Some(tid), Context::Thread, known));
         self.stack();
     }
 

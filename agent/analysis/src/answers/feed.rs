@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Analysis, AnyRecord, At, Covered, Frames, KnownEvents, Names, Need, Scope, Topic,
+    Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Names, Need, Scope, Topic,
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
@@ -19,6 +19,9 @@ pub struct Feed<A> {
     analysis: A,
     scope: Scope,
     known: KnownEvents,
+    followed: Followed,
+    /// Which threads and CPUs are recorded, where the file does not say it yet.
+    only: Vec<String>,
     covered: Covered,
     first: Option<u64>,
     last: u64,
@@ -113,10 +116,13 @@ impl<A: Analysis> Feed<A> {
                 .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
         };
         let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
+        let recorded = Recorded::of(file.reader());
         let mut feed = Self {
             analysis,
             scope,
             known: KnownEvents::of(file.events(), is_needed),
+            followed: recorded.followed(file.events()),
+            only: Vec::new(),
             covered: Covered::default(),
             first: None,
             last: 0,
@@ -137,6 +143,14 @@ impl<A: Analysis> Feed<A> {
     pub fn know_pauses<S: Source>(&mut self, file: &TraceFile<S>, pauses: &[Pause]) {
         let clock = file.reader().clock();
         self.pauses.know(pauses.iter().map(|pause| pause.corrected(clock)));
+    }
+
+    /// Tells which threads and CPUs are recorded, as a ledger would, if a recording goes on.
+    pub fn know_choice<S: Source>(&mut self, file: &TraceFile<S>, only: &[String]) {
+        if self.only != only {
+            self.followed = Followed::new(file.events(), only, false);
+            self.only = only.to_vec();
+        }
     }
 
     /// Which records are to be looked at. Of others it is enough to take their first bytes.
@@ -188,12 +202,14 @@ impl<A: Analysis> Feed<A> {
             return;
         }
         self.analysis.count(at, id);
+        self.followed.note(id, record);
         let (is_known, is_picked) = (self.known.contains(id), self.analysis.picks(id));
         if !(is_known || is_picked) || !self.is_of_buffer(id, record.buffer) {
             return;
         }
         let mut is_used = false;
-        if is_known && let Some(event) = self.known.read(id, record.data) {
+        if is_known && let Some(mut event) = self.known.read(id, record.data) {
+            self.followed.mark(&mut event);
             self.analysis.look(at, &event);
             is_used = true;
         }
@@ -333,7 +349,7 @@ impl<A: Analysis> Feed<A> {
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         let recorded = Recorded::of(file.reader());
         let (missing, unseen) = self.lacks_of(&recorded, file.events(), topic);
-        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, .. } = self;
+        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, only, .. } = self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
         if let Some((_, cpu)) = gaps.first() {
             analysis.lost(At { time: last, cpu: *cpu });
@@ -342,7 +358,7 @@ impl<A: Analysis> Feed<A> {
         (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
         (covered.missing, covered.unseen) = (missing, unseen);
         covered.partly = recorded.partly(topic, &scope);
-        covered.only = recorded.only;
+        covered.only = if recorded.only.is_empty() { only } else { recorded.only };
         (analysis.answer(end, &names(file)), covered)
     }
 

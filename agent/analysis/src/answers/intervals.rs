@@ -68,6 +68,11 @@ impl<A: Analysis> Intervals<A> {
         self.feed.know_pauses(file, pauses);
     }
 
+    /// Tells which threads and CPUs are recorded, as [`Feed::know_choice`] does.
+    pub fn know_choice<S: Source>(&mut self, file: &TraceFile<S>, only: &[String]) {
+        self.feed.know_choice(file, only);
+    }
+
     /// A page or chunk could not be read.
     pub fn damaged(&mut self) {
         self.damaged += 1;

@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     fn look(irqs: &mut Irqs, time: u64, cpu: u32, known: Known<'_>) {
-        irqs.look(At { time, cpu }, &Event { tid: None, context: Context::Thread, known });
+        irqs.look(At { time, cpu }, &Event::whole(None, Context::Thread, known));
     }
 
     #[test]

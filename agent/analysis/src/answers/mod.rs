@@ -10,6 +10,7 @@
 //! | `names` | names for what records have as numbers |
 //! | `pauses` | times in which nothing was recorded |
 //! | `recorded` | what a file says about which events were recorded |
+//! | `followed` | the threads of which a recording has every switch |
 //! | `times`, `tally` | durations, and counts by their sizes |
 //! | `who` | threads and interrupts as those who do something |
 //! | `topic` | which analyses there are, and which events each of them uses |
@@ -38,6 +39,7 @@ mod calls;
 mod churn;
 mod cpu;
 mod feed;
+mod followed;
 mod intervals;
 mod io;
 mod irqs;
@@ -71,13 +73,14 @@ pub use self::{
     calls::{Call, CallError, Calls, CallsAnswer, OfThread},
     cpu::{Cpu, CpuAnswer, CpuSamples},
     feed::Feed,
+    followed::Followed,
     intervals::Intervals,
     io::{
         FileKind, Io, IoAnswer, IoDevice, IoDone, IoFile, IoOfThread, IoRequester, IoRequests, IoSum,
         Operation,
     },
     irqs::{Irq, Irqs, IrqsAnswer, Softirq, TimeOfCpu},
-    known::{Arguments, Context, Event, Known, KnownEvents, Request, Switch, Tid, Wakeup},
+    known::{Arguments, Context, Event, Follows, Known, KnownEvents, Request, Switch, Tid, Wakeup},
     locks::{
         Futex, FutexResult, FutexResults, FutexWait, FutexWaiter, FutexWaker, FutexesAnswer, KernelLock,
         KernelLockCaller, KernelLockWaiter, KernelLocksAnswer, LockKind, Locks, LocksAnswer, LocksOfThread,
@@ -216,6 +219,8 @@ pub struct Scope {
     pub tids: Option<BTreeSet<Tid>>,
     /// The threads whose names match one of these. A thread has the last of its names.
     pub names: Vec<String>,
+    /// Also threads that were not recorded, but switched with ones that were, or woken by them.
+    pub others: bool,
     /// The buffer with this name. Where nothing is said, an event is taken from the first buffer that has it.
     pub buffer: Option<String>,
 }

@@ -26,8 +26,8 @@ pub(super) struct Run {
 /// Who ran instead of one that waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Instead {
-    /// Who ran most of the time. If it is not known that anybody ran, it has no name.
-    pub(super) tid: Tid,
+    /// Who ran for the longest time; `None` if it is not known that anybody ran.
+    pub(super) tid: Option<Tid>,
     pub(super) name: Vec<u8>,
     /// For how long, in nanoseconds.
     pub(super) ns: u64,
@@ -69,7 +69,7 @@ impl Ran {
             }
         }
         let Some((run, ns)) = sums.iter().max_by_key(|(_, ns)| *ns) else { return Instead::default() };
-        Instead { tid: run.tid, name: run.name().to_owned(), ns: *ns, others: sums.len() - 1 }
+        Instead { tid: Some(run.tid), name: run.name().to_owned(), ns: *ns, others: sums.len() - 1 }
     }
 }
 
@@ -93,16 +93,16 @@ mod tests {
         let most = ran.most_since(0);
         assert_eq!(
             (most.tid, most.name.as_slice(), most.ns, most.others),
-            (8, &b"a name of 20 let"[..], 50, 2)
+            (Some(8), &b"a name of 20 let"[..], 50, 2)
         );
         // From the middle of the last run but two.
         assert_eq!(
             ran.most_since(97),
-            Instead { tid: 8, name: b"a name of 20 let".to_vec(), ns: 2, others: 1 }
+            Instead { tid: Some(8), name: b"a name of 20 let".to_vec(), ns: 2, others: 1 }
         );
         for number in 10..60 {
             ran.push(run(5, b"five", number * 10, number * 10 + 1));
         }
-        assert_eq!(ran.most_since(0), Instead { tid: 5, name: b"five".to_vec(), ns: 32, others: 0 });
+        assert_eq!(ran.most_since(0), Instead { tid: Some(5), name: b"five".to_vec(), ns: 32, others: 0 });
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Need, Scope, Topic};
+use super::{Followed, Need, Scope, Topic};
 use ftrace_event::EventTable;
 use tracedat::ledger::{Ledger, LedgerEvent, LedgerSilent};
 use tracedat::reader::{Reader, Source};
@@ -59,6 +59,13 @@ impl Recorded {
         };
         let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
         Self { rows, silent, only, leaves_out_interrupts }
+    }
+
+    /// Which threads the recording follows.
+    pub(super) fn followed(&self, events: &EventTable) -> Followed {
+        let is_chosen = |row: &LedgerEvent| row.filter.is_some() || row.sampled_out != 0;
+        let mut switches = self.rows.iter().filter(|row| row.event == "sched:sched_switch");
+        Followed::new(events, &self.only, switches.any(is_chosen))
     }
 
     /// Whether an event that meets a need was recorded, of which there are no records.

@@ -8,13 +8,16 @@
 //! Any event shows that its thread has the CPU. Where that is another thread than the one that got the CPU
 //! last, a switch is missing: the former thread ran up to the last event that shows it there, and what both
 //! did from then on is unknown. So no CPU has two threads at a time.
+//!
+//! Of threads that the recording does not follow, nothing is known from one record to the next: they are in
+//! no row, and a CPU that goes to one of them is unknown until the next switch.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Known, Names, Scope, Switch, Tid, Times, TimesTold, Topic,
+    Analysis, At, Event, Follows, Known, Names, Scope, Switch, Tid, Times, TimesTold, Topic,
     ran::{Instead, Ran, Run},
     state::{self, Off},
     tally::Room,
@@ -184,8 +187,9 @@ pub struct Waited {
     pub cpu: u32,
     /// Whether it was woken; otherwise it had lost its CPU.
     pub is_woken: bool,
-    /// Who ran there most of that time, as far as the last 32 that ran there tell; 0 is the idle thread.
-    pub instead_tid: Tid,
+    /// Who ran there for the longest part of it, as far as the last 32 that are known to have run there tell;
+    /// 0 is the idle thread.
+    pub instead_tid: Option<Tid>,
     /// Its name.
     pub instead: String,
     /// For how much of the wait.
@@ -224,14 +228,25 @@ impl Sched {
         Some((did, time))
     }
 
-    fn switch(&mut self, at: At, switch: &Switch<'_>) {
+    fn switch(&mut self, at: At, switch: &Switch<'_>, follows: Follows) {
         self.vacate(at.cpu, switch.prev);
-        let on_cpu = self.take_cpu(at, switch);
-        if switch.prev != 0 {
-            self.put_off(at, switch, on_cpu);
+        let on_cpu = self.take_cpu(at, switch, follows);
+        match switch.prev {
+            0 => {}
+            _ if follows.current => self.put_off(at, switch, on_cpu, follows.every_cpu),
+            prev => self.show_other(at, prev, switch.prev_comm),
         }
-        if switch.next != 0 {
-            self.put_on(at, switch);
+        match switch.next {
+            0 => {}
+            _ if follows.other => self.put_on(at, switch),
+            next => self.show_other(at, next, switch.next_comm),
+        }
+    }
+
+    /// A thread is there that the recording does not follow.
+    fn show_other(&mut self, at: At, tid: Tid, name: &[u8]) {
+        if self.scope.others {
+            self.turn(tid, name, Does::Unknown, at);
         }
     }
 
@@ -268,7 +283,7 @@ impl Sched {
     }
 
     /// An event shows that a thread has the CPU.
-    fn see(&mut self, at: At, tid: Tid) {
+    fn see(&mut self, at: At, tid: Tid, is_followed: bool) {
         // Before the first switch there is nobody else. An event of the same time may come from another
         // buffer, whose order is not known.
         let Some(cpu) = self.cpus.get_mut(&at.cpu).filter(|cpu| at.time > cpu.since) else { return };
@@ -286,30 +301,35 @@ impl Sched {
             // Also of the idle thread it is not known how long it stayed.
             cpu.current = None;
             cpu.count(at.time, &self.scope);
-            (cpu.seen, cpu.current) = (at.time, Some(tid));
+            (cpu.seen, cpu.current) = (at.time, is_followed.then_some(tid));
         }
-        self.turn(tid, b"", Does::Runs(at.cpu), at);
+        if is_followed {
+            self.turn(tid, b"", Does::Runs(at.cpu), at);
+        }
     }
 
     /// The CPU goes to another thread. Gives for how long the one before had it, if that is known.
-    fn take_cpu(&mut self, at: At, switch: &Switch<'_>) -> Option<u64> {
+    fn take_cpu(&mut self, at: At, switch: &Switch<'_>, follows: Follows) -> Option<u64> {
         let first = *self.first_switch.get_or_insert(at.time);
         // Nobody else ran there before: there was no switch.
-        let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu::new(first, Some(switch.prev)));
-        cpu.current = cpu.current.filter(|current| *current == switch.prev);
+        let prev = follows.current.then_some(switch.prev);
+        let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu::new(first, prev));
+        cpu.current = cpu.current.filter(|current| Some(*current) == prev);
         let (is_known, since) = (cpu.current.is_some(), cpu.since);
         cpu.count(at.time, &self.scope);
         if is_known {
             cpu.ran.push(Run::new(switch, since, at.time));
         }
-        (cpu.seen, cpu.current) = (at.time, Some(switch.next));
+        (cpu.seen, cpu.current) = (at.time, follows.other.then_some(switch.next));
         cpu.switches += u64::from(self.scope.has(at));
         is_known.then(|| at.time.saturating_sub(since))
     }
 
     /// A thread gives its CPU away.
-    fn put_off(&mut self, at: At, switch: &Switch<'_>, on_cpu: Option<u64>) {
+    fn put_off(&mut self, at: At, switch: &Switch<'_>, on_cpu: Option<u64>, sees_every_cpu: bool) {
         let next = match state::off(switch.prev_state) {
+            // It may run on another one.
+            Some(_) if !sees_every_cpu => Does::Unknown,
             Some(Off::Preempted) => Does::Waits(Reason::Preempted),
             Some(Off::Sleeping) => Does::Sleeps,
             Some(Off::Blocked) => Does::Blocked,
@@ -454,12 +474,16 @@ impl Analysis for Sched {
     fn look(&mut self, at: At, event: &Event<'_>) {
         self.begin.get_or_insert(at.time);
         if let Some(tid) = event.tid.filter(|_| !matches!(event.known, Known::Switch(_))) {
-            self.see(at, tid);
+            self.see(at, tid, event.follows.current);
         }
         match &event.known {
-            Known::Switch(switch) => self.switch(at, switch),
-            Known::Wakeup(wakeup) if wakeup.tid != 0 => self.wake(at, wakeup.tid, wakeup.comm),
-            Known::Migrate { tid } => {
+            Known::Switch(switch) => self.switch(at, switch, event.follows),
+            Known::Wakeup(wakeup) if wakeup.tid != 0 => match event.follows {
+                Follows { other: true, every_cpu: true, .. } => self.wake(at, wakeup.tid, wakeup.comm),
+                Follows { other: true, .. } => {}
+                Follows { .. } => self.show_other(at, wakeup.tid, wakeup.comm),
+            },
+            Known::Migrate { tid } if event.follows.other => {
                 let (begin, losses, is_asked) =
                     (self.begin.unwrap_or(at.time), self.losses, self.scope.has(at));
                 if let Some((_, thread)) =
@@ -468,14 +492,14 @@ impl Analysis for Sched {
                     thread.of.told.migrations += u64::from(is_asked);
                 }
             }
-            Known::Fork { child, comm } => {
+            Known::Fork { child, comm } if event.follows.other => {
                 // Until it is woken for the first time, it is being made.
                 let state = State::new(Does::Sleeps, at.time, self.losses);
                 if let Some(thread) = self.threads.begin(*child, state) {
                     thread.is_called(comm);
                 }
             }
-            Known::Renamed { tid, comm: Some(comm) } => {
+            Known::Renamed { tid, comm: Some(comm) } if event.follows.other => {
                 let (begin, losses) = (self.begin.unwrap_or(at.time), self.losses);
                 if let Some((_, thread)) =
                     self.threads.find(*tid, || State::new(Does::Unknown, begin, losses))
@@ -562,7 +586,7 @@ impl Analysis for Sched {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Context, Wakeup, random::Random};
+    use super::super::{Context, Followed, Wakeup, random::Random};
     use super::*;
 
     const R: u64 = 0;
@@ -574,7 +598,7 @@ mod tests {
 
     impl Story {
         fn at(&mut self, time: u64, cpu: u32, known: Known<'_>) {
-            self.0.look(At { time, cpu }, &Event { tid: None, context: Context::Thread, known });
+            self.0.look(At { time, cpu }, &Event::whole(None, Context::Thread, known));
         }
 
         fn switch(&mut self, time: u64, cpu: u32, (prev, prev_state): (Tid, u64), next: Tid) {
@@ -636,7 +660,7 @@ mod tests {
         let worst = &answer.worst[0];
         assert_eq!((worst.tid, worst.wait_ns, worst.at_ns, worst.is_woken), (7, 50, 260, true));
         let instead = (worst.instead_tid, worst.instead.as_str(), worst.instead_ns, worst.others);
-        assert_eq!(instead, (8, "eight", 50, 0));
+        assert_eq!(instead, (Some(8), "eight", 50, 0));
     }
 
     #[test]
@@ -734,9 +758,7 @@ mod tests {
         story.switch(0, 0, (0, R), 7);
         // 7 wakes somebody, and was never seen to leave.
         let wakeup = Known::Wakeup(Wakeup { tid: 9, comm: b"", is_new: false });
-        story
-            .0
-            .look(At { time: 20, cpu: 0 }, &Event { tid: Some(7), context: Context::Thread, known: wakeup });
+        story.0.look(At { time: 20, cpu: 0 }, &Event::whole(Some(7), Context::Thread, wakeup));
         story.switch(50, 0, (8, S), 0);
         story.switch(80, 0, (0, R), 7);
         story.switch(90, 0, (7, S), 0);
@@ -752,7 +774,7 @@ mod tests {
         let mut story = Story(Sched::new(Scope::default()));
         story.switch(0, 0, (0, R), 7);
         let wakeup = Known::Wakeup(Wakeup { tid: 9, comm: b"", is_new: false });
-        let event = |tid| Event { tid: Some(tid), context: Context::Thread, known: wakeup };
+        let event = |tid| Event::whole(Some(tid), Context::Thread, wakeup);
         story.0.look(At { time: 40, cpu: 0 }, &event(8));
         story.0.look(At { time: 60, cpu: 0 }, &event(8));
         // An event without a thread says nothing.
@@ -785,7 +807,7 @@ mod tests {
                 let is_kept = below(100) >= dropped;
                 if below(3) == 0 {
                     let known = Known::Wakeup(Wakeup { tid: 1 + below(7) as Tid, comm: b"", is_new: false });
-                    let event = Event { tid: Some(prev), context: Context::Thread, known };
+                    let event = Event::whole(Some(prev), Context::Thread, known);
                     if is_kept {
                         story.0.look(At { time, cpu: cpu as u32 }, &event);
                     }
@@ -814,5 +836,76 @@ mod tests {
                 assert!(all <= time - begin, "{round}: {thread:?}");
             }
         }
+    }
+
+    /// Whole recordings, and of each the records that it would have of some threads.
+    #[test]
+    fn a_recording_of_some_threads_says_no_more_than_the_whole_one() {
+        const CPUS: u32 = 3;
+        let mut random = Random(0x2545_f491_4f6c_dd1d);
+        let mut below = |end| random.below(end);
+        let (mut known, mut all) = (0, 0);
+        for round in 0..400 {
+            let chosen: Vec<bool> = (0..8).map(|tid| tid != 0 && below(2) == 0).collect();
+            let has = |tid: Tid| chosen[tid as usize];
+            let (mut whole, mut part) =
+                (Story(Sched::new(Scope::default())), Story(Sched::new(Scope::default())));
+            let mut followed = Followed::told(&["the command"]);
+            let (mut current, mut time) = ([0; CPUS as usize], 0);
+            for _ in 0..300 {
+                time += 1 + below(20);
+                let cpu = below(CPUS.into()) as usize;
+                let free: Vec<Tid> = (1..8).filter(|tid| !current.contains(tid)).chain([0]).collect();
+                let other = free[below(free.len() as u64) as usize];
+                let (prev, prev_state) = (current[cpu], [R, S, D][below(3) as usize]);
+                let (known, is_kept) = match below(4) {
+                    0 if prev != 0 => {
+                        if has(prev) {
+                            followed.show(prev);
+                        }
+                        (Known::Exec { tid: prev }, has(prev))
+                    }
+                    1 if other != 0 => {
+                        let wakeup = Wakeup { tid: other, comm: b"", is_new: false };
+                        (Known::Wakeup(wakeup), has(prev) || has(other))
+                    }
+                    _ if other != prev => {
+                        current[cpu] = other;
+                        let (prev_comm, next_comm) = (b"", b"");
+                        let switch = Switch { prev, prev_comm, prev_state, next: other, next_comm };
+                        (Known::Switch(switch), has(prev) || has(other))
+                    }
+                    _ => continue,
+                };
+                let at = At { time, cpu: cpu as u32 };
+                let mut event = Event::whole(Some(prev), Context::Thread, known);
+                whole.0.look(at, &event);
+                if is_kept {
+                    followed.mark(&mut event);
+                    part.0.look(at, &event);
+                }
+            }
+            let (whole, part) = (whole.0.answer(time, &Names::none()), part.0.answer(time, &Names::none()));
+            for thread in &part.threads {
+                assert!(has(thread.tid), "{round}: {thread:?}");
+                let (some, whole) = (spans(thread), spans(&of(&whole, thread.tid)));
+                // What is unknown to the whole one as well is the time before the first event.
+                let is_less = some[..4].iter().zip(&whole[..4]).all(|(some, whole)| some <= whole);
+                assert!(is_less, "{round}: {} is {some:?} of {whole:?}", thread.tid);
+                known += some[..4].iter().sum::<u64>();
+                all += whole[..4].iter().sum::<u64>();
+            }
+            for cpu in &part.cpus {
+                let whole = whole.cpus.iter().find(|of| of.cpu == cpu.cpu).unwrap();
+                assert!(cpu.busy_ns <= whole.busy_ns && cpu.idle_ns == 0, "{round}: {cpu:?} {whole:?}");
+            }
+            for (some, whole) in [(&part.woken, &whole.woken), (&part.preempted, &whole.preempted)] {
+                assert!(
+                    some.count <= whole.count && some.most_ns <= whole.most_ns,
+                    "{round}: {some:?} {whole:?}"
+                );
+            }
+        }
+        assert!(known > all / 2, "{known} of {all}");
     }
 }

@@ -393,6 +393,11 @@ impl Follower {
         &self.pauses
     }
 
+    /// Which threads and CPUs are recorded, as the ledger of the file will have it; more may be in it by then.
+    pub fn only(&self) -> &[String] {
+        &self.manifest.only
+    }
+
     /// Looks at what there is by now.
     ///
     /// # Errors

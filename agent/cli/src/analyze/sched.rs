@@ -76,6 +76,11 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
     ];
     let mut worst = Table::new("Longest waits for a CPU", &[&heads]);
     for waited in &answer.worst {
+        let (instead, instead_tid) = match waited.instead_tid {
+            None => ("unknown".to_owned(), String::new()),
+            Some(0) => ("(idle)".to_owned(), "0".to_owned()),
+            Some(tid) => (waited.instead.clone(), tid.to_string()),
+        };
         worst.row(&[&[
             waited.comm.clone(),
             waited.tid.to_string(),
@@ -83,8 +88,8 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
             if waited.is_woken { "wakeup" } else { "preemption" }.to_owned(),
             seconds(waited.at_ns),
             waited.cpu.to_string(),
-            if waited.instead_tid == 0 { "(idle)".to_owned() } else { waited.instead.clone() },
-            waited.instead_tid.to_string(),
+            instead,
+            instead_tid,
             duration(waited.instead_ns),
             waited.others.to_string(),
         ]]);

@@ -45,9 +45,13 @@ fn said(oddity: &Oddity) -> String {
             format!("{comm} {tid} was killed at {} as there was no memory", seconds(*at_ns))
         }
         Oddity::LongWait { tid, comm, wait_ns, at_ns, cpu, instead_tid, instead } => {
-            let instead = if *instead_tid == 0 { "the idle thread" } else { instead };
+            let instead = match instead_tid {
+                None => String::new(),
+                Some(0) => ", where the idle thread ran most of the time".to_owned(),
+                Some(_) => format!(", where {instead} ran most of the time"),
+            };
             format!(
-                "{comm} {tid} waited {} for CPU {cpu}, until {}, where {instead} ran most of the time",
+                "{comm} {tid} waited {} for CPU {cpu}, until {}{instead}",
                 duration(*wait_ns),
                 seconds(*at_ns)
             )

@@ -171,7 +171,7 @@ impl Tracks {
         let Self { threads, losses, sched, calls, irqs, io, .. } = self;
         match &event.known {
             Known::Switch(switch) => {
-                sched.switch(at, switch, threads, losses, sink);
+                sched.switch(at, (switch, event.follows), threads, losses, sink);
                 // It makes no system call any more.
                 if analysis::answers::off(switch.prev_state).is_none() {
                     calls.end(at, switch.prev, threads, sink);
@@ -179,7 +179,9 @@ impl Tracks {
                 }
             }
             Known::Wakeup(wakeup) => sched.wake(at, event, wakeup, threads, losses, sink),
-            Known::Fork { child, comm } => sched.fork(at, *child, comm, threads, losses),
+            Known::Fork { child, comm } if event.follows.other => {
+                sched.fork(at, *child, comm, threads, losses);
+            }
             Known::Renamed { tid, comm: Some(comm) } => {
                 if let Some((_, thread)) = threads.find(*tid, Thread::default) {
                     thread.is_called(comm);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{At, Losses, Part, Row, Sink, Thread, Threads, state};
-use analysis::answers::{Context, Event, Off, Switch, Tid, Wakeup, off};
+use analysis::answers::{Context, Event, Follows, Off, Switch, Tid, Wakeup, off};
 
 /// What a thread does.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ impl Sched {
     pub(super) fn switch(
         &mut self,
         at: At,
-        switch: &Switch<'_>,
+        (switch, follows): (&Switch<'_>, Follows),
         threads: &mut Threads,
         losses: &Losses,
         sink: &mut Sink,
@@ -128,15 +128,16 @@ impl Sched {
         let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu {
             since: first_switch,
             first: 0,
-            current: Some(switch.prev),
+            current: follows.current.then_some(switch.prev),
             thread: number,
         });
-        let ran = (cpu.current == Some(switch.prev)).then_some((cpu.since, cpu.first, at.cpu));
+        let ran = cpu.current == Some(switch.prev) && follows.current;
+        let ran = ran.then_some((cpu.since, cpu.first, at.cpu));
         if let Some(other) = cpu.current.filter(|other| ran.is_none() && *other != 0) {
             left_unseen(other, at.cpu, threads);
         }
         let prev = find(threads, switch.prev, switch.prev_comm);
-        if let Some((number, doing)) = prev.filter(|_| switch.prev != 0) {
+        if let Some((number, doing)) = prev.filter(|_| switch.prev != 0 && follows.current) {
             let row = Row::Thread(number);
             match ran {
                 Some(ran) => {
@@ -148,6 +149,8 @@ impl Sched {
                 None => doing.forget(),
             }
             let does = match off(switch.prev_state) {
+                // It may run on another CPU.
+                Some(_) if !follows.every_cpu => state::UNKNOWN,
                 Some(Off::Preempted) => state::PREEMPTED,
                 Some(Off::Sleeping) => state::SLEEPS,
                 Some(Off::Blocked) => state::BLOCKED,
@@ -160,9 +163,9 @@ impl Sched {
             }
         }
         let next = find(threads, switch.next, switch.next_comm);
-        (cpu.since, cpu.first, cpu.current) = (at.time, at.event, Some(switch.next));
+        (cpu.since, cpu.first, cpu.current) = (at.time, at.event, follows.other.then_some(switch.next));
         cpu.thread = next.as_ref().map_or(0, |(number, _)| *number);
-        if let Some((number, doing)) = next.filter(|_| switch.next != 0) {
+        if let Some((number, doing)) = next.filter(|_| switch.next != 0 && follows.other) {
             // It left another CPU without a record.
             if doing.does == state::RUNS {
                 doing.forget();
@@ -181,7 +184,8 @@ impl Sched {
         losses: &Losses,
         sink: &mut Sink,
     ) {
-        if wakeup.tid == 0 || !self.has_switches {
+        let Follows { other, every_cpu, .. } = event.follows;
+        if wakeup.tid == 0 || !self.has_switches || !other || !every_cpu {
             return;
         }
         // By a thread, whose numbers count from 1, or else by an interrupt of a CPU.
@@ -325,14 +329,14 @@ mod tests {
         ) {
             let at = self.at(time, cpu);
             let switch = Switch { prev, prev_comm: b"p", prev_state, next, next_comm: b"n" };
-            sched.switch(at, &switch, &mut self.threads, &self.losses, &mut self.sink);
+            sched.switch(at, (&switch, Follows::ALL), &mut self.threads, &self.losses, &mut self.sink);
         }
 
         fn wake(&mut self, sched: &mut Sched, (time, cpu): (u64, u32), by: Tid, tid: Tid) {
             let at = self.at(time, cpu);
             let wakeup = Wakeup { tid, comm: b"", is_new: false };
             let known = analysis::answers::Known::Wakeup(wakeup);
-            let event = Event { tid: Some(by), context: Context::Thread, known };
+            let event = Event::whole(Some(by), Context::Thread, known);
             sched.wake(at, &event, &wakeup, &mut self.threads, &self.losses, &mut self.sink);
         }
 

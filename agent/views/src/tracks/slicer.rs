@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{At, GraphEvents, Named, Sink, Slice, Tracks};
-use analysis::answers::{KnownEvents, Tid};
+use analysis::answers::{Followed, KnownEvents, Tid};
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{FieldReader, Printer, SymbolTable};
 use recording::{Recording, full_name};
@@ -42,6 +42,7 @@ pub(crate) struct Slicer<'r> {
     recording: &'r Recording<'r>,
     uses: FastMap<u16, Use>,
     known: KnownEvents,
+    followed: Followed,
     graph: GraphEvents,
     symbols: Arc<SymbolTable>,
     /// For each buffer, the first one that has its name.
@@ -100,6 +101,7 @@ impl<'r> Slicer<'r> {
             recording,
             uses,
             known,
+            followed: Followed::of(file, events),
             graph,
             symbols: Arc::new(symbols),
             channels,
@@ -135,7 +137,9 @@ impl<'r> Slicer<'r> {
         // Before it is looked at: with its last record a thread ends, and its id is nobody's.
         let thread = tid.and_then(|tid| self.tracks.thread(tid));
         if self.channels.get(record.buffer) == Some(&used.channel) {
-            if let Some(event) = self.known.read(id, record.data) {
+            self.followed.note(id, record);
+            if let Some(mut event) = self.known.read(id, record.data) {
+                self.followed.mark(&mut event);
                 self.tracks.look(at, &event, &mut self.sink);
             } else if self.graph.contains(id) {
                 let which = (&self.graph, id, tid);

@@ -7,6 +7,7 @@ mod lttng;
 mod offcpu;
 mod perf;
 mod schema;
+mod scoped;
 mod stock;
 mod unknown;
 

@@ -63,7 +63,8 @@ pub(super) fn run(args: &[String]) -> Result {
             target.measure(&["test", "--no-run", "--workspace", "--features=tracer-agent/full"], &[])?,
         );
     }
-    let edits: Vec<_> = EDITS.into_iter().filter(|(name, _)| wanted(name)).collect();
+    let edits = EDITS.map(|(name, path)| (format!("an edit in {name}"), path));
+    let edits: Vec<_> = edits.into_iter().filter(|(name, _)| wanted(name)).collect();
     if edits.is_empty() {
         return Ok(());
     }
@@ -74,8 +75,8 @@ pub(super) fn run(args: &[String]) -> Result {
     }
     for (name, path) in edits {
         let _edit = Edit::of(&workspace::root().join(path))?;
-        row(&format!("cargo check after an edit in {name}"), target.measure(&check, &[])?);
-        row(&format!("release build after an edit in {name}"), target.measure(&release, &[])?);
+        row(&format!("cargo check after {name}"), target.measure(&check, &[])?);
+        row(&format!("release build after {name}"), target.measure(&release, &[])?);
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Story {
     }
 
     fn look(&mut self, time: u64, tid: Tid, known: Known<'_>) {
-        self.0.look(At { time, cpu: 0 }, &Event { tid: Some(tid), context: Context::Thread, known });
+        self.0.look(At { time, cpu: 0 }, &Event::whole(Some(tid), Context::Thread, known));
     }
 
     fn insert(&mut self, time: u64, sector: u64, bytes: u64, rwbs: &str) {
@@ -219,7 +219,7 @@ fn requests_over_a_loss_are_unknown() {
 fn requests_of_interrupts_are_of_no_thread() {
     let mut story = Story::new();
     let known = Known::BlockIssue(request(8, 512, "R"));
-    story.0.look(At { time: 10, cpu: 0 }, &Event { tid: Some(7), context: Context::Softirq, known });
+    story.0.look(At { time: 10, cpu: 0 }, &Event::whole(Some(7), Context::Softirq, known));
     story.complete(30, (8, 1, "R"), false);
     let all = story.clone_answer(100);
     assert_eq!((all.requesters[0].tid, all.requesters[0].comm.as_str()), (None, "[soft interrupt]"));

@@ -333,6 +333,32 @@ pub struct Event<'r> {
     pub context: Context,
     /// What it is about.
     pub known: Known<'r>,
+    /// Which of its threads the recording follows.
+    pub follows: Follows,
+}
+
+/// Which threads of an event a recording follows: those of which it has every switch. Of others, nothing is
+/// known from one record to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follows {
+    /// The thread that was running; of a switch, the one that gives its CPU away.
+    pub current: bool,
+    /// The thread that it is about: the one that gets a CPU, is woken, is new or was freed.
+    pub other: bool,
+    /// Whether it does on all CPUs: otherwise a thread may run where nothing tells.
+    pub every_cpu: bool,
+}
+
+impl Follows {
+    /// All of a whole recording.
+    pub const ALL: Self = Self { current: true, other: true, every_cpu: true };
+}
+
+impl<'r> Event<'r> {
+    /// One of a recording of all threads.
+    pub fn whole(tid: Option<Tid>, context: Context, known: Known<'r>) -> Self {
+        Self { tid, context, known, follows: Follows::ALL }
+    }
 }
 
 /// The events of a file that are known.
@@ -365,11 +391,11 @@ impl KnownEvents {
     pub fn read<'r>(&self, id: u16, record: &'r [u8]) -> Option<Event<'r>> {
         let plan = self.plans.get(usize::from(id))?.as_ref()?;
         let common = |field: Option<FieldReader>| field?.number(record);
-        Some(Event {
-            tid: common(plan.common_pid).map(|tid| tid as Tid),
-            context: Context::of(common(plan.common_flags).unwrap_or(0)),
-            known: Fields { of: &plan.fields, record }.known(plan.kind)?,
-        })
+        Some(Event::whole(
+            common(plan.common_pid).map(|tid| tid as Tid),
+            Context::of(common(plan.common_flags).unwrap_or(0)),
+            Fields { of: &plan.fields, record }.known(plan.kind)?,
+        ))
     }
 }
 

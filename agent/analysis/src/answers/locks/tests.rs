@@ -48,7 +48,7 @@ impl Story {
     }
 
     fn at(&mut self, (time, cpu): (u64, u32), (context, tid): (Context, Tid), known: Known<'_>) {
-        self.0.look(At { time, cpu }, &Event { tid: Some(tid), context, known });
+        self.0.look(At { time, cpu }, &Event::whole(Some(tid), context, known));
     }
 
     fn of_thread(&mut self, time: u64, tid: Tid, known: Known<'_>) {
@@ -447,8 +447,8 @@ fn hostile_numbers_of_locks_and_depths_are_bounded() {
         let known = Known::CallExit { number, result: 0, is_raw: true };
         story.of_thread(2, 1, known);
     }
-    story.0.look(At { time: 3, cpu: 0 }, &Event { tid: None, context: Context::Thread, known });
-    let none = Event { tid: None, context: Context::Thread, known: Known::LockBegin { lock: 1, flags: 0 } };
+    story.0.look(At { time: 3, cpu: 0 }, &Event::whole(None, Context::Thread, known));
+    let none = Event::whole(None, Context::Thread, Known::LockBegin { lock: 1, flags: 0 });
     story.0.look(At { time: 4, cpu: 0 }, &none);
     assert_eq!(story.answer(10), LocksAnswer::default());
 }

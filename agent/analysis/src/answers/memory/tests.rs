@@ -11,7 +11,7 @@ impl Story {
     }
 
     fn at(&mut self, (time, cpu): (u64, u32), (context, tid): (Context, Tid), known: Known<'_>) {
-        self.0.look(At { time, cpu }, &Event { tid: Some(tid), context, known });
+        self.0.look(At { time, cpu }, &Event::whole(Some(tid), context, known));
     }
 
     fn of_thread(&mut self, time: u64, tid: Tid, known: Known<'_>) {

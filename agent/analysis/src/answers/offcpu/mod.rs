@@ -24,7 +24,7 @@ pub use self::{
     reason::Reason,
 };
 use super::{
-    Analysis, At, Event, Frames, Known, Names, Scope, Switch, Times, Topic, Wakeup,
+    Analysis, At, Event, Follows, Frames, Known, Names, Scope, Switch, Times, Topic, Wakeup,
     parts::{Parts, StackParts},
     state::{self, Off},
     tally::Room,
@@ -187,15 +187,16 @@ impl OffCpu {
         }
     }
 
-    fn switch(&mut self, at: At, switch: &Switch<'_>) {
+    fn switch(&mut self, at: At, switch: &Switch<'_>, follows: Follows) {
         let begin = self.begin;
         if switch.next != 0
+            && follows.other
             && let Some((index, thread)) = self.threads.find(switch.next, || State::new(begin))
         {
             thread.is_called(switch.next_comm);
             self.on_cpu(index, at);
         }
-        if switch.prev == 0 {
+        if switch.prev == 0 || !follows.current {
             return;
         }
         let losses = self.losses;
@@ -204,6 +205,8 @@ impl OffCpu {
         thread.of.unknown_since = None;
         thread.of.runs_unseen(at, &self.scope);
         match state::off(switch.prev_state) {
+            // It may run on another CPU.
+            Some(_) if !follows.every_cpu => thread.of.unknown_since = Some(at.time),
             Some(off) => {
                 let (since, stack, woken) = (at.time, StackParts::default(), None);
                 thread.of.open = Some(Open { off, since, losses, stack, woken });
@@ -313,14 +316,14 @@ impl Analysis for OffCpu {
             thread.of.runs_unseen(at, &self.scope);
         }
         match &event.known {
-            Known::Switch(switch) => self.switch(at, switch),
-            Known::Wakeup(wakeup) if wakeup.tid != 0 => self.wakeup(at, event, wakeup),
-            Known::Fork { child, comm } => {
+            Known::Switch(switch) => self.switch(at, switch, event.follows),
+            Known::Wakeup(wakeup) if wakeup.tid != 0 && event.follows.other => self.wakeup(at, event, wakeup),
+            Known::Fork { child, comm } if event.follows.other => {
                 if let Some(thread) = self.threads.begin(*child, State::new(None)) {
                     thread.is_called(comm);
                 }
             }
-            Known::Renamed { tid, comm: Some(comm) } => {
+            Known::Renamed { tid, comm: Some(comm) } if event.follows.other => {
                 let begin = self.begin;
                 if let Some((_, thread)) = self.threads.find(*tid, || State::new(begin)) {
                     thread.is_called(comm);
@@ -407,7 +410,7 @@ mod tests {
         }
 
         fn at(&mut self, time: u64, (context, tid): (Context, Tid), known: Known<'_>, stack: &[u64]) {
-            self.0.look(At { time, cpu: 0 }, &Event { tid: Some(tid), context, known });
+            self.0.look(At { time, cpu: 0 }, &Event::whole(Some(tid), context, known));
             if let Some(of) = self.0.awaits_stack()
                 && !stack.is_empty()
             {

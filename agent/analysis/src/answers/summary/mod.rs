@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     fn look(summary: &mut Summary, time: u64, known: Known<'_>) {
-        summary.look(At { time, cpu: 0 }, &Event { tid: Some(2), context: Context::Thread, known });
+        summary.look(At { time, cpu: 0 }, &Event::whole(Some(2), Context::Thread, known));
     }
 
     fn switch(prev: Tid, prev_state: u64, next: Tid) -> Known<'static> {
@@ -295,7 +295,7 @@ mod tests {
             wait_ns: 30 * MS,
             at_ns: 30 * MS,
             cpu: 0,
-            instead_tid: 1,
+            instead_tid: Some(1),
             instead: "one".to_owned(),
         }));
         assert!(answer.odd.contains(&Oddity::Failing {

@@ -65,8 +65,8 @@ pub enum Oddity {
         at_ns: u64,
         /// Which.
         cpu: u32,
-        /// Who ran there before; 0 is the idle thread.
-        instead_tid: Tid,
+        /// Who ran there for at least half of it, if that is known; 0 is the idle thread.
+        instead_tid: Option<Tid>,
         /// Its name.
         instead: String,
     },
@@ -172,14 +172,17 @@ pub(super) fn found(
 
 fn waits(sched: &SchedAnswer) -> impl Iterator<Item = Oddity> + '_ {
     let long = sched.worst.iter().filter(|waited| waited.wait_ns >= LONG_WAIT);
-    long.take(ROWS).map(|waited| Oddity::LongWait {
-        tid: waited.tid,
-        comm: waited.comm.clone(),
-        wait_ns: waited.wait_ns,
-        at_ns: waited.at_ns,
-        cpu: waited.cpu,
-        instead_tid: waited.instead_tid,
-        instead: waited.instead.clone(),
+    long.take(ROWS).map(|waited| {
+        let instead = waited.instead_tid.filter(|_| waited.instead_ns >= waited.wait_ns / 2);
+        Oddity::LongWait {
+            tid: waited.tid,
+            comm: waited.comm.clone(),
+            wait_ns: waited.wait_ns,
+            at_ns: waited.at_ns,
+            cpu: waited.cpu,
+            instead_tid: instead,
+            instead: instead.map_or_else(String::new, |_| waited.instead.clone()),
+        }
     })
 }
 
