@@ -8,7 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::sys::{self, Usage};
 use crate::tasks::setup::{Purpose, setup};
@@ -128,24 +128,28 @@ impl Drop for TargetDir {
     }
 }
 
-/// A line more in a file, until this is dropped.
+/// A line more in a file, until this is dropped. Then it has its former time, too: cargo takes what was built
+/// of the edit for the file's, and the next figure is that of its own edit alone.
 struct Edit {
     path: PathBuf,
     before: Vec<u8>,
+    modified: SystemTime,
 }
 
 impl Edit {
     fn of(path: &Path) -> Result<Self> {
-        let before = fs::read(path)?;
+        let (before, modified) = (fs::read(path)?, fs::metadata(path)?.modified()?);
         let mut file = OpenOptions::new().append(true).open(path)?;
         file.write_all(b"\nconst _: u8 = 0;\n")?;
-        Ok(Self { path: path.to_owned(), before })
+        Ok(Self { path: path.to_owned(), before, modified })
     }
 }
 
 impl Drop for Edit {
     fn drop(&mut self) {
-        if let Err(error) = fs::write(&self.path, &self.before) {
+        let restored = fs::write(&self.path, &self.before)
+            .and_then(|()| OpenOptions::new().write(true).open(&self.path)?.set_modified(self.modified));
+        if let Err(error) = restored {
             eprintln!("{} has a line more than before: {error}", self.path.display());
         }
     }
