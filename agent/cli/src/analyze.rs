@@ -394,6 +394,12 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
     for only in &covered.only {
         text += &format!("unknown: what others did; recorded were only {}\n", terminal::name(only));
     }
+    for event in &covered.unjoined {
+        text += &format!(
+            "unknown: when what {} begins has ended; filters or sampling chose beginnings and ends, each on its own\n",
+            terminal::name(event)
+        );
+    }
     for partly in &covered.partly {
         text += &terminal::name(&left_out(partly));
         text.push('\n');

@@ -79,6 +79,8 @@ struct Told {
     errors: Option<Box<Tally>>,
     unfinished: u64,
     unmatched: u64,
+    /// Of those, by the errors' numbers.
+    unmatched_errors: Option<Box<Tally>>,
 }
 
 /// How much more can be told apart.
@@ -141,8 +143,11 @@ pub struct Call {
     pub errors: Vec<CallError>,
     /// Entries without an exit: at the end, where events were lost, and of calls that do not return.
     pub unfinished: u64,
-    /// Exits without an entry: at the beginning, and where events were lost.
+    /// Exits without an entry: at the beginning, where events were lost or left out, and of calls that
+    /// seccomp refused before they began.
     pub unmatched: u64,
+    /// With which errors.
+    pub unmatched_errors: Vec<CallError>,
 }
 
 /// An error of a system call.
@@ -228,6 +233,10 @@ impl Calls {
         let Some(told) = state.told(number, &mut self.rooms) else { return };
         let Some(open) = open.filter(is_its) else {
             told.unmatched += 1;
+            if ERRORS.contains(&result) {
+                let errors = told.unmatched_errors.get_or_insert_default();
+                errors.add((-result) as u16, 1, &mut self.rooms.sizes);
+            }
             return;
         };
         told.times.add_within(at.time.saturating_sub(open.since), at.time, &mut self.rooms.sizes);
@@ -292,7 +301,7 @@ impl Rooms {
     fn give_back(&mut self, told: &Told) {
         self.pairs += 1;
         told.times.give_back(&mut self.sizes);
-        if let Some(errors) = &told.errors {
+        for errors in told.errors.iter().chain(&told.unmatched_errors) {
             self.sizes.give_back(errors);
         }
     }
@@ -432,8 +441,12 @@ impl Told {
         self.off_cpu = self.off_cpu.saturating_add(other.off_cpu);
         self.unfinished += other.unfinished;
         self.unmatched += other.unmatched;
-        if let Some(errors) = &other.errors {
-            self.errors.get_or_insert_default().merge_within(errors, room);
+        for (of, errors) in
+            [(&mut self.errors, &other.errors), (&mut self.unmatched_errors, &other.unmatched_errors)]
+        {
+            if let Some(errors) = errors {
+                of.get_or_insert_default().merge_within(errors, room);
+            }
         }
     }
 
@@ -453,6 +466,7 @@ impl Told {
             errors,
             unfinished: self.unfinished,
             unmatched: self.unmatched,
+            unmatched_errors: CallError::all(self.unmatched_errors.as_deref()),
         }
     }
 }
@@ -489,6 +503,23 @@ mod tests {
 
     fn switch(prev: Tid, next: Tid) -> Known<'static> {
         Known::Switch(Switch { prev, prev_comm: b"a", prev_state: 1, next, next_comm: b"b" })
+    }
+
+    #[test]
+    fn exits_without_an_entry_have_their_errors() {
+        let mut calls = Calls::new(Scope::default(), SyscallTable::of_machine("x86_64"));
+        for time in 0..3 {
+            // As seccomp makes them, which refuses a call before it begins.
+            look(&mut calls, time, 1, exit(83, -1));
+        }
+        look(&mut calls, 5, 1, enter(83));
+        look(&mut calls, 6, 1, exit(83, -17));
+        look(&mut calls, 7, 1, exit(83, 0));
+        let answer = calls.answer(10, &Names::none());
+        let [call] = &answer.calls[..] else { panic!("{answer:?}") };
+        assert_eq!((call.times.count, call.failed, call.unmatched), (1, 1, 4));
+        assert_eq!(call.errors, [CallError { errno: 17, name: Some("EEXIST"), count: 1 }]);
+        assert_eq!(call.unmatched_errors, [CallError { errno: 1, name: Some("EPERM"), count: 3 }]);
     }
 
     #[test]

@@ -117,10 +117,11 @@ impl<A: Analysis> Feed<A> {
         };
         let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
         let recorded = Recorded::of(file.reader());
+        let unjoined = recorded.unjoined(file.events());
         let mut feed = Self {
             analysis,
             scope,
-            known: KnownEvents::of(file.events(), is_needed),
+            known: KnownEvents::of(file.events(), |event| is_needed(event) && !unjoined.has(event)),
             followed: recorded.followed(file.events()),
             only: Vec::new(),
             covered: Covered::default(),
@@ -358,6 +359,12 @@ impl<A: Analysis> Feed<A> {
         (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
         (covered.missing, covered.unseen) = (missing, unseen);
         covered.partly = recorded.partly(topic, &scope);
+        let unjoined = recorded.unjoined(file.events());
+        let is_used = |event: &&String| {
+            let name = event.split_once(':').unwrap_or_default();
+            topic.needs().iter().any(|need| need.uses(name.0, name.1))
+        };
+        covered.unjoined = unjoined.names().iter().filter(is_used).cloned().collect();
         covered.only = if recorded.only.is_empty() { only } else { recorded.only };
         (analysis.answer(end, &names(file)), covered)
     }

@@ -10,6 +10,7 @@
 //! | `names` | names for what records have as numbers |
 //! | `pauses` | times in which nothing was recorded |
 //! | `recorded` | what a file says about which events were recorded |
+//! | `pairs` | which events that begin something can be joined with those that end it |
 //! | `followed` | the threads of which a recording has every switch |
 //! | `times`, `tally` | durations, and counts by their sizes |
 //! | `who` | threads and interrupts as those who do something |
@@ -49,6 +50,7 @@ mod memory;
 mod names;
 mod nesting;
 mod offcpu;
+mod pairs;
 mod parts;
 mod pauses;
 mod ran;
@@ -91,6 +93,7 @@ pub use self::{
     },
     names::Names,
     offcpu::{OffCpu, OffCpuAnswer, OffCpuOfThread, OffCpuStack, Reason, ReasonTime, WakerLink, Wakers},
+    pairs::Unjoined,
     recorded::Partly,
     sched::{CpuTime, Sched, SchedAnswer, ThreadTime, Waited},
     stacks::{FunctionWeight, Pick, StackWeight, Stacks, StacksAnswer, Sum, ThreadWeight, Weight},
@@ -284,6 +287,9 @@ pub struct Covered {
     pub unseen: Vec<Need>,
     /// Events that were not recorded each time that they fired.
     pub partly: Vec<Partly>,
+    /// Events that begin something whose end is unknown: `system:name`, of which filters or sampling chose
+    /// beginnings and ends, each on its own. None of them was used.
+    pub unjoined: Vec<String>,
     /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all
     /// were or if the file does not say.
     pub only: Vec<String>,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Followed, Need, Scope, Topic};
+use super::{Followed, Need, Scope, Topic, Unjoined};
 use ftrace_event::EventTable;
 use tracedat::ledger::{Ledger, LedgerEvent, LedgerSilent};
 use tracedat::reader::{Reader, Source};
@@ -59,6 +59,11 @@ impl Recorded {
         };
         let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
         Self { rows, silent, only, leaves_out_interrupts }
+    }
+
+    /// Which beginnings cannot be joined with ends.
+    pub(super) fn unjoined(&self, events: &EventTable) -> Unjoined {
+        Unjoined::of(events, &self.rows)
     }
 
     /// Which threads the recording follows.

@@ -2,7 +2,7 @@
 
 use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, times};
 use crate::units::count;
-use analysis::answers::{Call, CallsAnswer, Covered};
+use analysis::answers::{Call, CallError, CallsAnswer, Covered};
 
 /// Most errors that are named of a call.
 const ERRORS: usize = 3;
@@ -11,13 +11,14 @@ const ERRORS: usize = 3;
 pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
     let mut text = no_room(answer.left_out, "a thread or a call");
     let off_cpu = |time: u64| if answer.has_switches { duration(time) } else { "?".to_owned() };
-    let rest = [("OFF CPU", Right), ("FAILED", Right), ("OPEN", Right), ("ERRORS", Left)];
+    let rest =
+        [("OFF CPU", Right), ("FAILED", Right), ("OPEN", Right), ("ERRORS", Left), ("UNMATCHED", Left)];
     let mut calls = Table::new(
-        "System calls, by the time that they took; OPEN: without an end",
+        "System calls, by the time that they took; OPEN: without an end; UNMATCHED: without a begin",
         &[&[("CALL", Left)], &TIMES, &rest],
     );
     for call in &answer.calls {
-        let counts = [count(call.failed), count(call.unfinished), errors(call)];
+        let counts = [count(call.failed), count(call.unfinished), errors(&call.errors), without_entry(call)];
         calls.row(&[&[name(call)], &times(&call.times), &[off_cpu(call.off_cpu_ns)], &counts]);
     }
     text += &calls.text(limit);
@@ -50,14 +51,23 @@ fn name(call: &Call) -> String {
     call.name.clone().unwrap_or_else(|| format!("call {}", call.number))
 }
 
-/// The most frequent errors of a call.
-fn errors(call: &Call) -> String {
-    let named = call.errors.iter().take(ERRORS).map(|error| {
+/// The exits of a call that have no entry, and their errors.
+fn without_entry(call: &Call) -> String {
+    match (call.unmatched, errors(&call.unmatched_errors)) {
+        (0, _) => String::new(),
+        (exits, errors) if errors.is_empty() => count(exits),
+        (exits, errors) => format!("{}: {errors}", count(exits)),
+    }
+}
+
+/// The most frequent errors.
+fn errors(errors: &[CallError]) -> String {
+    let named = errors.iter().take(ERRORS).map(|error| {
         let name = error.name.map_or_else(|| error.errno.to_string(), str::to_owned);
         format!("{name} {}", count(error.count))
     });
     let mut text = named.collect::<Vec<_>>().join(", ");
-    if call.errors.len() > ERRORS {
+    if errors.len() > ERRORS {
         text += ", ...";
     }
     text

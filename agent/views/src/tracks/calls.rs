@@ -30,12 +30,22 @@ pub(super) struct Calls {
     names: Option<SyscallTable>,
     /// Whether the recording says when threads end.
     sees_ends: bool,
+    left_out: LeftOut,
+}
+
+/// What filters or sampling left out of a recording.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeftOut {
+    /// Whether calls may have begun that are not there.
+    pub(super) begins: bool,
+    /// Whether calls may have ended that are not there.
+    pub(super) ends: bool,
 }
 
 impl Calls {
-    /// Of a machine with these calls, and a recording that has `sched_switch` or not.
-    pub(super) fn new(names: Option<SyscallTable>, has_switches: bool) -> Self {
-        Self { names, sees_ends: has_switches }
+    /// Of a machine with these calls, and a recording that has `sched_switch` or not, and leaves out calls.
+    pub(super) fn new(names: Option<SyscallTable>, has_switches: bool, left_out: LeftOut) -> Self {
+        Self { names, sees_ends: has_switches, left_out }
     }
 
     /// A call begins.
@@ -94,7 +104,7 @@ impl Calls {
             }
             Some(open) => self.tell_open(index, open, at.time, losses, sink),
             // It was in the call when the recording began.
-            None if is_first && losses.count() == 0 && number >= 0 => {
+            None if is_first && !self.left_out.begins && losses.count() == 0 && number >= 0 => {
                 let (key, born) = (self.label(number, sink), calling.born);
                 if born.is_some() || result != 0 || !self.makes_threads(number) {
                     let start = born.unwrap_or(0);
@@ -125,8 +135,9 @@ impl Calls {
 
     /// Tells of a call whose end was not seen.
     fn tell_open(&self, thread: u32, open: Open, end: u64, losses: &Losses, sink: &mut Sink) {
-        let end = if !self.sees_ends && self.ends_threads(open.number) {
-            // The thread is gone, and since when is not known: it would seem to be there for good.
+        let is_gone = !self.sees_ends && self.ends_threads(open.number);
+        let end = if is_gone || self.left_out.ends {
+            // It has ended since then, or its thread has: it would seem to be there for longer.
             open.since
         } else {
             losses.since(open.losses, open.since).map_or(end, |known| known.min(end))
@@ -167,7 +178,7 @@ mod tests {
         let names = SyscallTable::of_machine("x86_64").unwrap();
         // `read` and `exit_group`.
         let ends = |has_switches: bool| {
-            let calls = Calls::new(Some(names), has_switches);
+            let calls = Calls::new(Some(names), has_switches, LeftOut::default());
             let (mut threads, losses, mut sink) = (Threads::default(), Losses::default(), Sink::default());
             for (tid, number) in [(7, 0), (8, 231)] {
                 let at = At { time: 10, cpu: 0, event: 1 };

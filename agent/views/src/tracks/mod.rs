@@ -148,13 +148,13 @@ struct Tracks {
 }
 
 impl Tracks {
-    /// Of a recording that has `sched_switch` or not, of a machine with these system calls.
-    fn new(has_switches: bool, names: Option<SyscallTable>) -> Self {
+    /// Of a recording that has `sched_switch` or not, of a machine with these system calls, some left out.
+    fn new(has_switches: bool, (names, left_out): (Option<SyscallTable>, calls::LeftOut)) -> Self {
         Self {
             threads: Threads::default(),
             losses: Losses::default(),
             sched: sched::Sched::new(has_switches),
-            calls: calls::Calls::new(names, has_switches),
+            calls: calls::Calls::new(names, has_switches, left_out),
             irqs: irqs::Irqs::default(),
             io: io::Io::default(),
             graph: graph::Graph::default(),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{At, GraphEvents, Named, Sink, Slice, Tracks};
-use analysis::answers::{Followed, KnownEvents, Tid};
+use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
+use analysis::answers::{Followed, KnownEvents, Tid, Unjoined};
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{FieldReader, Printer, SymbolTable};
 use recording::{Recording, full_name};
@@ -83,7 +83,10 @@ impl<'r> Slicer<'r> {
         let channels = names.iter().map(|name| first_of(name)).collect();
         let calls = Uname::of(file.facts()).and_then(|uname| SyscallTable::of_machine(&uname.machine));
         let events = recording.events();
-        let (known, graph) = (KnownEvents::of(events, |_| true), GraphEvents::of(events));
+        let unjoined = Unjoined::of_file(file, events);
+        let known = KnownEvents::of(events, |event| !unjoined.has(event));
+        let graph = GraphEvents::of(events);
+        let left_out = LeftOut { begins: unjoined.calls_begin_unseen, ends: unjoined.calls_end_unseen };
         let mut uses = FastMap::default();
         for printer in events.iter() {
             let id = printer.format().id;
@@ -109,7 +112,7 @@ impl<'r> Slicer<'r> {
             span: end.saturating_sub(first).min(MOST_TIME),
             count: 0,
             last: BTreeMap::new(),
-            tracks: Tracks::new(has_switches(recording), calls),
+            tracks: Tracks::new(has_switches(recording), (calls, left_out)),
             sink: Sink::default(),
             too_late: 0,
             now: 0,

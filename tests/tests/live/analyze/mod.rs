@@ -1,6 +1,7 @@
 //! `tracer-agent analyze`: its answers beside those of other tools on the same events, against programs whose
 //! answers are known, and of recordings that do not know everything.
 
+mod chosen;
 mod each;
 mod hostile;
 mod lttng;

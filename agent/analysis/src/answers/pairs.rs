@@ -1,0 +1,259 @@
+//! Which events that begin something can be joined with those that end it.
+//!
+//! Analyses join an end with the last beginning of the same thread, CPU, place or address. That is its own as
+//! long as one of both is recorded each time: what is not ended yet was begun last, or what was begun has
+//! ended. Where filters or sampling chose beginnings and ends, each on its own, the end that is recorded may
+//! be that of another beginning, which is not. Such beginnings are not handed on: durations, errors of what
+//! was begun and the like are unknown, and ends have no beginning.
+
+use super::recorded::Recorded;
+use ftrace_event::{EventTable, Printer};
+use tracedat::ledger::LedgerEvent;
+use tracedat::reader::{Reader, Source};
+
+/// Events that begin and end something.
+struct Pair {
+    begins: (&'static str, &'static str),
+    ends: &'static [(&'static str, &'static str)],
+    /// Fields that both have, with the same value in both.
+    same: &'static [&'static str],
+}
+
+/// What ends with requests to disks.
+const REQUEST_ENDS: &[(&str, &str)] = &[("block", "block_rq_complete")];
+
+/// What ends memory of the kernel.
+const SLAB_ENDS: &[(&str, &str)] = &[("kmem", "kfree"), ("kmem", "kmem_cache_free")];
+
+/// A name may end with `*`: of the end, that stands for the same as of the beginning.
+const PAIRS: &[Pair] = &[
+    Pair {
+        begins: ("raw_syscalls", "sys_enter"),
+        ends: &[("raw_syscalls", "sys_exit"), ("syscalls", "sys_exit_*")],
+        same: &["id"],
+    },
+    Pair {
+        begins: ("syscalls", "sys_enter_*"),
+        ends: &[("syscalls", "sys_exit_*"), ("raw_syscalls", "sys_exit")],
+        same: &["__syscall_nr", "nr"],
+    },
+    Pair { begins: ("irq", "irq_handler_entry"), ends: &[("irq", "irq_handler_exit")], same: &["irq"] },
+    Pair { begins: ("irq", "softirq_raise"), ends: &[("irq", "softirq_entry")], same: &["vec"] },
+    Pair { begins: ("irq", "softirq_entry"), ends: &[("irq", "softirq_exit")], same: &["vec"] },
+    Pair { begins: ("block", "block_rq_insert"), ends: &[("block", "block_rq_issue")], same: &["dev"] },
+    Pair { begins: ("block", "block_rq_issue"), ends: REQUEST_ENDS, same: &["dev"] },
+    Pair { begins: ("lock", "contention_begin"), ends: &[("lock", "contention_end")], same: &["lock_addr"] },
+    Pair { begins: ("kmem", "mm_page_alloc"), ends: &[("kmem", "mm_page_free")], same: &["pfn"] },
+    Pair { begins: ("kmem", "kmalloc"), ends: SLAB_ENDS, same: &["ptr"] },
+    Pair { begins: ("kmem", "kmem_cache_alloc"), ends: SLAB_ENDS, same: &["ptr"] },
+    Pair {
+        begins: ("vmscan", "mm_vmscan_direct_reclaim_begin"),
+        ends: &[("vmscan", "mm_vmscan_direct_reclaim_end")],
+        same: &[],
+    },
+    Pair {
+        begins: ("vmscan", "mm_vmscan_memcg_reclaim_begin"),
+        ends: &[("vmscan", "mm_vmscan_memcg_reclaim_end")],
+        same: &[],
+    },
+];
+
+/// Fields of any event that are the same in both halves of what a thread does.
+const OF_THREAD: [&str; 3] = ["common_pid", "comm", "COMM"];
+
+/// Beginnings that cannot be joined.
+#[derive(Clone, Debug, Default)]
+pub struct Unjoined {
+    /// By the events' numbers.
+    events: Vec<bool>,
+    /// `system:name` of each.
+    names: Vec<String>,
+    /// Whether filters or sampling left out beginnings of system calls.
+    pub calls_begin_unseen: bool,
+    /// Whether they left out ends.
+    pub calls_end_unseen: bool,
+}
+
+impl Unjoined {
+    /// What a file says of it.
+    pub fn of_file<S: Source>(reader: &Reader<S>, events: &EventTable) -> Self {
+        Recorded::of(reader).unjoined(events)
+    }
+
+    /// Those of a file with these events, of which a ledger says this.
+    pub(super) fn of(events: &EventTable, rows: &[LedgerEvent]) -> Self {
+        let mut unjoined = Self::default();
+        let chosen = rows.iter().filter(|row| is_chosen(row));
+        let mut calls = chosen.clone().filter_map(|row| {
+            let (system, name) = row.event.split_once(':')?;
+            matches!(system, "syscalls" | "raw_syscalls").then_some(name)
+        });
+        unjoined.calls_begin_unseen = calls.clone().any(|name| name.starts_with("sys_enter"));
+        unjoined.calls_end_unseen = calls.any(|name| name.starts_with("sys_exit"));
+        if chosen.count() == 0 {
+            return unjoined;
+        }
+        for event in events.iter() {
+            let name = (event.system(), event.name());
+            let Some((pair, part)) = PAIRS.iter().find_map(|pair| Some((pair, matched(pair.begins, name)?)))
+            else {
+                continue;
+            };
+            let begins: Vec<_> = rows.iter().filter(|row| is_of(row, event)).collect();
+            let ends: Vec<_> = rows.iter().filter(|row| pair.has_end(part, row)).collect();
+            if ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end))) {
+                unjoined.add(event);
+            }
+        }
+        unjoined
+    }
+
+    fn add(&mut self, event: &Printer) {
+        let id = usize::from(event.format().id);
+        if self.events.len() <= id {
+            self.events.resize(id + 1, false);
+        }
+        self.events[id] = true;
+        self.names.push(format!("{}:{}", event.system(), event.name()));
+    }
+
+    /// Whether the beginnings that an event tells of cannot be joined.
+    pub fn has(&self, event: &Printer) -> bool {
+        self.events.get(usize::from(event.format().id)).is_some_and(|is_there| *is_there)
+    }
+
+    /// `system:name` of each such event.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+}
+
+impl Pair {
+    /// Whether a row is of an event that ends what one with this part of its name begins.
+    fn has_end(&self, part: &str, row: &LedgerEvent) -> bool {
+        let Some(name) = row.event.split_once(':') else { return false };
+        self.ends
+            .iter()
+            .any(|end| matched(*end, name).is_some_and(|of| of.is_empty() || part.is_empty() || of == part))
+    }
+
+    /// Whether each recorded end is that of the last recorded beginning before it.
+    fn joins(&self, begin: &LedgerEvent, end: &LedgerEvent) -> bool {
+        if !is_chosen(begin) || !is_chosen(end) {
+            return true;
+        }
+        let are_sampled = begin.sampled_out != 0 || end.sampled_out != 0;
+        let are_same = begin.filter.is_some() && begin.filter == end.filter;
+        let fields = begin.filter.as_deref().map(fields).unwrap_or_default();
+        !are_sampled
+            && are_same
+            && fields.iter().all(|field| self.same.contains(field) || OF_THREAD.contains(field))
+    }
+}
+
+/// Whether something else than its thread decided which firings of an event were recorded.
+fn is_chosen(row: &LedgerEvent) -> bool {
+    row.filter.is_some() || row.sampled_out != 0
+}
+
+fn is_of(row: &LedgerEvent, event: &Printer) -> bool {
+    row.event.split_once(':') == Some((event.system(), event.name()))
+}
+
+/// Whether an event has such a name. Gives what a `*` at its end stands for.
+fn matched<'n>(pattern: (&str, &str), (system, name): (&str, &'n str)) -> Option<&'n str> {
+    if pattern.0 != system {
+        return None;
+    }
+    match pattern.1.strip_suffix('*') {
+        Some(start) => name.strip_prefix(start),
+        None => (pattern.1 == name).then_some(""),
+    }
+}
+
+/// The names in a filter that are not in quotation marks: those of its fields.
+fn fields(filter: &str) -> Vec<&str> {
+    let outside = filter.split('"').step_by(2);
+    let is_in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let words = outside.flat_map(|text| text.split(move |character| !is_in_name(character)));
+    words.filter(|word| word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftrace_event::{Machine, NoNames};
+
+    fn row(event: &str, filter: Option<&str>, sampled_out: u64) -> LedgerEvent {
+        LedgerEvent {
+            event: event.to_owned(),
+            filter: filter.map(str::to_owned),
+            sampled_out,
+            ..LedgerEvent::default()
+        }
+    }
+
+    /// The events of these rows whose beginnings cannot be joined.
+    fn unjoined(rows: &[(&str, Option<&str>, u64)]) -> Vec<String> {
+        let formats = rows.iter().zip(100..).map(|((event, ..), id)| {
+            let (system, name) = event.split_once(':').unwrap();
+            let text = format!(
+                "name: {name}\nID: {id}\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+                 print fmt: \"\"\n"
+            );
+            (system.to_owned(), text)
+        });
+        let formats: Vec<(String, String)> = formats.collect();
+        let mut events = EventTable::new(Machine::default());
+        for (system, text) in &formats {
+            events.add(system, text, &NoNames).unwrap();
+        }
+        let rows: Vec<_> =
+            rows.iter().map(|(event, filter, sampled)| row(event, *filter, *sampled)).collect();
+        Unjoined::of(&events, &rows).names
+    }
+
+    const ENTER: &str = "raw_syscalls:sys_enter";
+    const EXIT: &str = "raw_syscalls:sys_exit";
+
+    #[test]
+    fn ends_are_joined_where_one_of_both_is_recorded_each_time() {
+        assert_eq!(unjoined(&[(ENTER, None, 0), (EXIT, None, 0)]), [""; 0]);
+        assert_eq!(unjoined(&[(ENTER, Some("id == 2"), 0), (EXIT, None, 0)]), [""; 0]);
+        assert_eq!(unjoined(&[(ENTER, None, 0), (EXIT, Some("ret < 0"), 0)]), [""; 0]);
+        assert_eq!(unjoined(&[(ENTER, Some("id == 2"), 0)]), [""; 0]);
+    }
+
+    #[test]
+    fn what_chooses_each_on_its_own_lets_none_be_joined() {
+        assert_eq!(unjoined(&[(ENTER, Some("id == 2"), 0), (EXIT, Some("ret < 0"), 0)]), [ENTER]);
+        assert_eq!(unjoined(&[(ENTER, None, 5), (EXIT, None, 5)]), [ENTER]);
+        // The number is the same in both, what is returned is not.
+        assert_eq!(unjoined(&[(ENTER, Some("id == 2"), 0), (EXIT, Some("id == 2"), 0)]), [""; 0]);
+        let both = Some("id == 2 && comm != \"ret\"");
+        assert_eq!(unjoined(&[(ENTER, both, 0), (EXIT, both, 0)]), [""; 0]);
+        let lengths = Some("common_preempt_count == 0");
+        assert_eq!(unjoined(&[(ENTER, lengths, 0), (EXIT, lengths, 0)]), [ENTER]);
+        assert_eq!(
+            unjoined(&[("block:block_rq_issue", None, 1), ("block:block_rq_complete", Some("dev == 1"), 0)]),
+            ["block:block_rq_issue"]
+        );
+    }
+
+    #[test]
+    fn calls_are_joined_by_name() {
+        let (open, opened) = ("syscalls:sys_enter_openat", "syscalls:sys_exit_openat");
+        let (read, reads) = ("syscalls:sys_enter_read", "syscalls:sys_exit_read");
+        let rows =
+            [(open, Some("flags == 0"), 0), (opened, Some("ret < 0"), 0), (read, None, 0), (reads, None, 0)];
+        assert_eq!(unjoined(&rows), [open]);
+        assert_eq!(unjoined(&[(open, Some("flags == 0"), 0), (reads, Some("ret < 0"), 0)]), [""; 0]);
+        assert_eq!(unjoined(&[(open, Some("flags == 0"), 0), (EXIT, Some("ret < 0"), 0)]), [open]);
+    }
+
+    #[test]
+    fn names_of_fields_are_found_in_filters() {
+        assert_eq!(fields("a == 1 && (b_2 & 0x10 || comm ~ \"x y\")"), ["a", "b_2", "comm"]);
+        assert_eq!(fields(""), [""; 0]);
+    }
+}
