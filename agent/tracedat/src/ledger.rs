@@ -442,7 +442,12 @@ impl Ledger {
 
     /// The ledger of a file. `None` if its recorder was another one.
     pub fn of<S: Source>(reader: &Reader<S>) -> Option<Self> {
-        reader.facts().find_map(|fact| match fact {
+        Self::all_of(reader).next()
+    }
+
+    /// The ledgers of a file: one for each recording that it was merged of, as far as that has one.
+    pub fn all_of<S: Source>(reader: &Reader<S>) -> impl Iterator<Item = Self> {
+        reader.facts().filter_map(|fact| match fact {
             FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Self::parse(bytes),
             _ => None,
         })

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Known, Names, Scope, Tid, Times, TimesTold, Topic,
+    Analysis, At, Event, Follows, Known, Names, Scope, Tid, Times, TimesTold, Topic,
     tally::{Room, Tally},
     threads::{Thread, Threads},
 };
@@ -353,17 +353,21 @@ impl Analysis for Calls {
             }
             (Known::Switch(switch), _) => {
                 self.has_switches = true;
-                for (tid, name) in [(switch.prev, switch.prev_comm), (switch.next, switch.next_comm)] {
+                let Follows { current, other, every_cpu, .. } = event.follows;
+                for (tid, name, is_followed) in [
+                    (switch.prev, switch.prev_comm, current && every_cpu),
+                    (switch.next, switch.next_comm, other && every_cpu),
+                ] {
                     if tid != 0
                         && let Some((_, thread)) = self.threads.find(tid, State::default)
                     {
                         thread.is_called(name);
                         if let Some(open) = &mut thread.of.open {
                             // One that gives a CPU away without having got it was off for an unknown time.
-                            let since = open.off_since.take().filter(|_| tid == switch.next);
+                            let since = open.off_since.take().filter(|_| tid == switch.next && is_followed);
                             let off = since.map_or(0, |since| at.time.saturating_sub(since));
                             open.off_cpu = open.off_cpu.saturating_add(off);
-                            open.off_since = (tid == switch.prev).then_some(at.time);
+                            open.off_since = (tid == switch.prev && is_followed).then_some(at.time);
                         }
                     }
                 }

@@ -118,11 +118,12 @@ impl<A: Analysis> Feed<A> {
         let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
         let recorded = Recorded::of(file.reader());
         let unjoined = recorded.unjoined(file.events());
+        let followed = recorded.followed(file.events(), scope.buffer.as_deref());
         let mut feed = Self {
             analysis,
             scope,
             known: KnownEvents::of(file.events(), |event| is_needed(event) && !unjoined.has(event)),
-            followed: recorded.followed(file.events()),
+            followed,
             only: Vec::new(),
             covered: Covered::default(),
             first: None,
@@ -151,6 +152,12 @@ impl<A: Analysis> Feed<A> {
         if self.only != only {
             self.followed = Followed::new(file.events(), only, false);
             self.only = only.to_vec();
+            // What goes on was begun under another choice.
+            let time = self.last;
+            let cpus = if self.first.is_some() { &self.cpus[..] } else { &[] };
+            for cpu in (0..).zip(cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
+                self.analysis.lost(At { time, cpu });
+            }
         }
     }
 
@@ -365,7 +372,7 @@ impl<A: Analysis> Feed<A> {
             topic.needs().iter().any(|need| need.uses(name.0, name.1))
         };
         covered.unjoined = unjoined.names().iter().filter(is_used).cloned().collect();
-        covered.only = if recorded.only.is_empty() { only } else { recorded.only };
+        covered.only = if only.is_empty() { recorded.only } else { only };
         (analysis.answer(end, &names(file)), covered)
     }
 

@@ -9,7 +9,9 @@
 //! choice names it, or when an event shows it: any event but switches and wakeups is recorded for the current
 //! thread alone, and a switch from or to an idle thread that is not recorded is there for the other side.
 
-use super::known::{Event, Follows, Known, Tid};
+use std::sync::Arc;
+
+use super::known::{Context, Event, Follows, Known, Tid};
 use super::{recorded::Recorded, state};
 use ftrace_event::{EventTable, FieldReader};
 use stdx::input::glob;
@@ -18,75 +20,125 @@ use tracedat::reader::{Reader, Record, Source};
 /// Ids of threads are smaller than this: `PID_MAX_LIMIT` of a machine with 64 bits (include/linux/threads.h).
 const TIDS: usize = 1 << 22;
 
+/// Most patterns of names that are tried. Recorders take fewer.
+const MOST_NAMES: usize = 1 << 10;
+
 /// What a recording says of the threads and CPUs that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about something else")]
 struct Choice {
     threads: Chosen,
+    /// A thread is recorded from its first moment on, or from that of the recording; it does not become one
+    /// of those that are while it runs.
+    is_from_begin: bool,
     /// The threads that a recorded one makes are recorded, too.
     has_children: bool,
     /// All CPUs are recorded.
     has_all_cpus: bool,
-    /// Processes that are recorded, unless something else leaves them out: their first threads.
+    /// Processes that are recorded: their first threads.
     processes: Vec<Tid>,
-    /// The recorded threads are those whose names match one of these, unless something else leaves them out.
+    /// The recorded threads are those whose names match one of these.
     names: Vec<String>,
+    /// And not one of these.
+    not_names: Vec<String>,
+    /// Nothing but names says which threads are recorded.
+    is_by_name: bool,
 }
 
 /// Which threads are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chosen {
     All,
-    /// All but some, the idle threads among those that are.
-    Most,
+    /// All but some.
+    Most {
+        /// The idle threads are recorded.
+        is_idle_in: bool,
+    },
     /// Some.
     Some {
         /// None of them is an idle thread.
         is_idle_out: bool,
     },
-    /// Of no thread all switches are there: they were chosen by something else.
+    /// Of no thread all switches are there: they were chosen by something else, or differently at times.
     Unknown,
+}
+
+/// Where a record says whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Whose {
+    pid: FieldReader,
+    flags: Option<FieldReader>,
 }
 
 /// Which threads a recording follows.
 #[derive(Clone, Debug)]
 pub struct Followed {
-    choice: Choice,
+    choice: Arc<Choice>,
     /// By their ids, those that events show. No more than 512 KiB.
     shown: Vec<u64>,
-    /// By the events' numbers, whose record it is: of events that are recorded for the current thread alone.
-    current: Vec<Option<FieldReader>>,
+    /// By the events' numbers: of events that are recorded for the current thread alone.
+    whose: Arc<[Option<Whose>]>,
+    /// The thread that was made last, of which another event may tell.
+    newest: Option<Tid>,
 }
 
 impl Choice {
     /// From the lines of a ledger, each of which leaves out others.
     fn of(only: &[String]) -> Self {
-        let mut choice = Self {
-            threads: Chosen::All,
-            has_children: false,
-            has_all_cpus: true,
-            processes: Vec::new(),
-            names: Vec::new(),
-        };
         let (of_cpus, of_threads): (Vec<&String>, Vec<_>) =
             only.iter().partition(|line| line.starts_with("CPUs "));
-        choice.has_all_cpus = of_cpus.is_empty();
-        if let [line] = of_threads[..] {
-            let values = |kind: &str| line.strip_prefix(kind).map(|values| values.split(", "));
-            let processes = values("processes ").or_else(|| values("threads of the processes "));
-            let number = |value: &str| value.split(' ').next()?.parse().ok();
-            choice.processes = processes.into_iter().flatten().filter_map(number).collect();
-            choice.names = values("threads named ").into_iter().flatten().map(str::to_owned).collect();
-        }
+        let mut choice = Self {
+            threads: Chosen::All,
+            is_from_begin: true,
+            has_children: false,
+            has_all_cpus: of_cpus.is_empty(),
+            processes: Vec::new(),
+            names: Vec::new(),
+            not_names: Vec::new(),
+            is_by_name: of_threads.len() == 1,
+        };
+        let is_alone = of_threads.len() == 1;
         for line in of_threads {
-            choice.has_children |= line.ends_with(" with their children");
-            let threads = if line.starts_with("all but ") {
-                Chosen::Most
-            } else {
-                Chosen::Some { is_idle_out: leaves_out_idle(line) }
-            };
-            choice.threads = choice.threads.and(threads);
+            choice.add(line, is_alone);
+        }
+        if choice.names.len() + choice.not_names.len() > MOST_NAMES {
+            (choice.names, choice.not_names) = (Vec::new(), Vec::new());
+            choice.threads = Chosen::Unknown;
         }
         choice
+    }
+
+    fn add(&mut self, line: &str, is_alone: bool) {
+        if line.starts_with("processes ") || line.starts_with("the command") {
+            self.has_children |= line.ends_with(" with their children");
+            self.threads = self.threads.and(Chosen::Some { is_idle_out: true });
+            if is_alone {
+                let values = line.strip_prefix("processes ").into_iter().flat_map(|ids| ids.split(", "));
+                self.processes = values.filter_map(|id| id.split(' ').next()?.parse().ok()).collect();
+            }
+            return;
+        }
+        self.is_from_begin = false;
+        if line.starts_with("what was tracked, which changed: ") {
+            self.threads = Chosen::Unknown;
+            return;
+        }
+        // A state of what is tracked is one line.
+        if line.contains(" and ") {
+            self.threads = self.threads.and(Chosen::Some { is_idle_out: false });
+            return;
+        }
+        let (line, are_out) = line.strip_prefix("all but ").map_or((line, false), |line| (line, true));
+        let is_idle_other = !may_be_idle(line);
+        self.threads = self.threads.and(if are_out {
+            Chosen::Most { is_idle_in: is_idle_other }
+        } else {
+            Chosen::Some { is_idle_out: is_idle_other }
+        });
+        if let Some(names) = line.strip_prefix("threads named ") {
+            let names = names.split(", ").map(str::to_owned);
+            if are_out { self.not_names.extend(names) } else { self.names.extend(names) }
+        }
     }
 }
 
@@ -97,38 +149,50 @@ impl Chosen {
             (Self::Some { is_idle_out: one }, Self::Some { is_idle_out: other }) => {
                 Self::Some { is_idle_out: one || other }
             }
-            (some @ Self::Some { .. }, _) | (_, some @ Self::Some { .. }) => some,
-            (Self::Most, _) | (_, Self::Most) => Self::Most,
-            (Self::All, Self::All) => Self::All,
+            (Self::Some { is_idle_out }, Self::Most { is_idle_in })
+            | (Self::Most { is_idle_in }, Self::Some { is_idle_out }) => {
+                Self::Some { is_idle_out: is_idle_out && is_idle_in }
+            }
+            (Self::Most { is_idle_in: one }, Self::Most { is_idle_in: other }) => {
+                Self::Most { is_idle_in: one && other }
+            }
+            (Self::All, other) | (other, Self::All) => other,
         }
     }
 }
 
-/// Whether a choice of threads leaves out the idle threads for certain. They have process, user and group 0,
-/// are in the root of all hierarchies of control groups, and have the names `swapper/0` and so on.
-fn leaves_out_idle(line: &str) -> bool {
-    const BY_VALUE: [&str; 5] = [
-        "threads of the processes ",
-        "threads of the users ",
-        "threads of the groups ",
-        "control groups ",
-        "threads named ",
-    ];
-    if line.starts_with("processes ") || line.starts_with("the command") {
-        return true;
+/// Whether an idle thread may be one of those that a line is about. They have process, user and group 0, are
+/// at the roots of control groups, and have the names `swapper/0` and so on.
+fn may_be_idle(line: &str) -> bool {
+    let values = |kind: &str| line.strip_prefix(kind).map(|values| values.split(", "));
+    let is_number = |value: &str| value.parse::<u32>().is_ok_and(|number| number != 0);
+    for kind in ["threads of the processes ", "threads of the users ", "threads of the groups "] {
+        if let Some(mut values) = values(kind) {
+            return !values.all(is_number);
+        }
     }
-    let values = BY_VALUE.into_iter().find_map(|kind| line.strip_prefix(kind));
-    let may_be_idle =
-        |value: &str| matches!(value, "0" | "/" | "") || glob::matches_bytes(value.as_bytes(), b"swapper/0");
-    values.is_some_and(|values| {
-        !values.starts_with("with the virtual ids") && !values.split(", ").any(may_be_idle)
-    })
+    if let Some(mut values) = values("control groups ") {
+        // A path of the file system may be that of a root.
+        return values.any(|path| path.starts_with("/sys/") || path.split('/').all(str::is_empty));
+    }
+    if let Some(mut values) = values("threads named ") {
+        return values.any(|pattern| {
+            let literal = pattern.split(['*', '?', '[', '\\']).next().unwrap_or_default();
+            let may_go_on = literal.len() < pattern.len();
+            literal.starts_with("swapper/") || may_go_on && "swapper/".starts_with(literal)
+        });
+    }
+    true
+}
+
+fn has_name(patterns: &[String], name: &[u8]) -> bool {
+    patterns.iter().any(|pattern| glob::matches_bytes(pattern.as_bytes(), name))
 }
 
 impl Followed {
     /// What a file says of it.
     pub fn of<S: Source>(reader: &Reader<S>, events: &EventTable) -> Self {
-        Recorded::of(reader).followed(events)
+        Recorded::of(reader).followed(events, None)
     }
 
     /// Of a recording that has these events, and whose ledger has these lines of what was recorded.
@@ -138,11 +202,11 @@ impl Followed {
         if are_switches_chosen {
             choice.threads = Chosen::Unknown;
         }
-        let mut current = Vec::new();
+        let mut whose = Vec::new();
         for event in events.iter() {
             let id = usize::from(event.format().id);
-            if current.len() <= id {
-                current.resize(id + 1, None);
+            if whose.len() <= id {
+                whose.resize(id + 1, None);
             }
             let is_of_two = matches!(
                 (event.system(), event.name()),
@@ -150,16 +214,19 @@ impl Followed {
             );
             // A stack may be that of such an event.
             let is_of_two = is_of_two || event.is_stack();
-            let pid = event.field_index("common_pid").and_then(|index| event.field(index));
-            current[id] = pid.filter(|_| !is_of_two);
+            let field = |name| event.field_index(name).and_then(|index| event.field(index));
+            let pid = field("common_pid").filter(|_| !is_of_two);
+            whose[id] = pid.map(|pid| Whose { pid, flags: field("common_flags") });
         }
-        Self::from((choice, current))
+        Self::from(choice, whose)
     }
 
-    fn from((choice, current): (Choice, Vec<Option<FieldReader>>)) -> Self {
-        let mut followed = Self { choice, shown: Vec::new(), current };
-        for tid in followed.choice.processes.clone() {
-            followed.show(tid);
+    fn from(choice: Choice, whose: Vec<Option<Whose>>) -> Self {
+        let choice = Arc::new(choice);
+        let mut followed =
+            Self { choice: Arc::clone(&choice), shown: Vec::new(), whose: whose.into(), newest: None };
+        for tid in &choice.processes {
+            followed.show(*tid);
         }
         followed
     }
@@ -175,8 +242,12 @@ impl Followed {
         if self.choice.threads == Chosen::All {
             return;
         }
-        let current = self.current.get(usize::from(id)).copied().flatten();
-        if let Some(tid) = current.and_then(|field| field.number(record.data)) {
+        let Some(whose) = self.whose.get(usize::from(id)).copied().flatten() else { return };
+        // An interrupt is recorded whatever thread it interrupts, where some are left out.
+        let flags = whose.flags.and_then(|flags| flags.number(record.data)).unwrap_or(0);
+        if Context::of(flags) == Context::Thread
+            && let Some(tid) = whose.pid.number(record.data)
+        {
             self.show(tid as Tid);
         }
     }
@@ -187,6 +258,7 @@ impl Followed {
         if self.has_all() {
             return;
         }
+        let current = event.tid.unwrap_or(0);
         let (current, other) = match &event.known {
             Known::Switch(switch) => {
                 if self.choice.threads == (Chosen::Some { is_idle_out: true }) {
@@ -201,30 +273,38 @@ impl Followed {
             }
             Known::Wakeup(wakeup) => {
                 self.is_called(wakeup.tid, wakeup.comm);
-                (event.tid.unwrap_or(0), wakeup.tid)
+                (current, wakeup.tid)
             }
-            Known::Fork { child, .. } | Known::NewTask { child, .. } => {
-                let is_thread = matches!(event.known, Known::NewTask { is_thread: true, .. });
-                let parent = event.tid.unwrap_or(0);
-                self.end(*child);
-                if (is_thread || self.choice.has_children) && self.has(parent) {
-                    self.show(*child);
+            Known::NewTask { child, comm, is_thread, .. } => {
+                self.begins(current, *child, comm, *is_thread);
+                self.newest = Some(*child);
+                (current, *child)
+            }
+            Known::Fork { child, comm } => {
+                // What the event before says of it is more.
+                if self.newest.take() != Some(*child) {
+                    self.begins(current, *child, comm, false);
                 }
-                (parent, *child)
+                (current, *child)
             }
-            Known::Renamed { tid, .. } | Known::Migrate { tid } | Known::Exec { tid } => {
-                (event.tid.unwrap_or(0), *tid)
+            Known::Renamed { tid, comm } => {
+                if let Some(comm) = comm {
+                    self.is_called(*tid, comm);
+                }
+                (current, *tid)
             }
+            Known::Migrate { tid } | Known::Exec { tid } => (current, *tid),
             Known::Freed { tid } => {
                 self.end(*tid);
-                (event.tid.unwrap_or(0), *tid)
+                (current, *tid)
             }
-            _ => (event.tid.unwrap_or(0), event.tid.unwrap_or(0)),
+            _ => (current, current),
         };
         event.follows = Follows {
             current: self.has(current),
             other: self.has(other),
             every_cpu: self.choice.has_all_cpus,
+            from_begin: self.choice.is_from_begin,
         };
         if let Known::Switch(switch) = &event.known
             && state::off(switch.prev_state).is_none()
@@ -235,23 +315,32 @@ impl Followed {
 
     fn has(&self, tid: Tid) -> bool {
         match (self.choice.threads, tid) {
-            (Chosen::All, _) | (Chosen::Most, 0) => true,
+            (Chosen::All, _) => true,
+            (Chosen::Most { is_idle_in }, 0) => is_idle_in,
             (Chosen::Unknown, _) | (Chosen::Some { .. }, 0) => false,
-            (Chosen::Most | Chosen::Some { .. }, _) => {
+            (Chosen::Most { .. } | Chosen::Some { .. }, _) => {
                 self.shown.get(tid as usize / 64).is_some_and(|word| word >> (tid % 64) & 1 != 0)
             }
         }
     }
 
+    /// A thread makes another one.
+    fn begins(&mut self, parent: Tid, child: Tid, name: &[u8], is_thread: bool) {
+        self.end(child);
+        if (is_thread || self.choice.has_children) && self.has(parent) {
+            self.show(child);
+        }
+        self.is_called(child, name);
+    }
+
     /// A record has the name of a thread.
     fn is_called(&mut self, tid: Tid, name: &[u8]) {
-        if self.choice.names.is_empty() {
-            return;
-        }
-        if self.choice.names.iter().any(|pattern| glob::matches_bytes(pattern.as_bytes(), name)) {
-            self.show(tid);
-        } else {
+        let choice = Arc::clone(&self.choice);
+        let is_left_out = has_name(&choice.not_names, name);
+        if is_left_out || !choice.names.is_empty() && !has_name(&choice.names, name) {
             self.end(tid);
+        } else if choice.is_by_name && !choice.names.is_empty() {
+            self.show(tid);
         }
     }
 
@@ -280,7 +369,7 @@ impl Followed {
     /// Of a recording that says this of itself.
     pub(super) fn told(only: &[&str]) -> Self {
         let only: Vec<_> = only.iter().map(|line| (*line).to_owned()).collect();
-        Self::from((Choice::of(&only), Vec::new()))
+        Self::from(Choice::of(&only), Vec::new())
     }
 }
 
@@ -306,39 +395,55 @@ mod tests {
 
     #[test]
     fn lines_of_a_ledger_say_what_was_chosen() {
-        let of = |lines: &[&str]| Followed::told(lines).choice;
+        let of = |lines: &[&str]| Choice::clone(&Followed::told(lines).choice);
         let all = of(&[]);
         assert_eq!((all.threads, all.has_children, all.has_all_cpus), (Chosen::All, false, true));
-        assert_eq!(of(&["CPUs 0-3"]), Choice { has_all_cpus: false, ..all.clone() });
+        assert_eq!(of(&["CPUs 0-3"]), Choice { has_all_cpus: false, ..all });
         let threads = |lines: &[&str]| of(lines).threads;
-        let processes = Choice { threads: THREADS, processes: vec![3, 4], ..all.clone() };
-        assert_eq!(of(&["processes 3, 4"]), processes);
+        let processes = of(&["processes 3, 4"]);
+        assert_eq!((processes.threads, &processes.processes[..]), (THREADS, &[3, 4][..]));
+        let and_command = of(&["processes 3, 4 and the command with their children"]);
+        assert_eq!(and_command, Choice { has_children: true, ..processes });
+        let command = of(&["the command with their children"]);
+        assert!(command.threads == THREADS && command.has_children && command.is_from_begin);
+        let named = of(&["threads named a*, b"]);
         assert_eq!(
-            of(&["processes 3, 4 and the command with their children"]),
-            Choice { has_children: true, ..processes }
+            (named.threads, &named.names[..], named.is_by_name),
+            (THREADS, &["a*", "b"].map(str::to_owned)[..], true)
         );
-        let with_children = Choice { threads: THREADS, has_children: true, ..all.clone() };
-        assert_eq!(of(&["the command with their children"]), with_children);
-        let names = vec!["a*".to_owned(), "b".to_owned()];
-        assert_eq!(of(&["threads named a*, b"]), Choice { threads: THREADS, names, ..all.clone() });
-        assert_eq!(of(&["threads named a*, b", "processes 3"]), Choice { threads: THREADS, ..all });
-        assert_eq!(threads(&["all but threads named a*"]), Chosen::Most);
-        assert_eq!(threads(&["all but threads of the users 0", "threads named a"]), THREADS);
+        assert!(!of(&["threads named a*, b", "processes 3"]).is_by_name && !named.is_from_begin);
+        assert_eq!(of(&["all but threads named a"]).not_names, ["a"]);
         for (line, is_idle_out) in [
             ("threads of the users 1000", true),
             ("threads of the users 1000, 0", false),
+            ("threads of the users root", false),
             ("threads of the groups 5", true),
             ("threads of the groups with the virtual ids 5", false),
+            ("threads of the processes with the virtual ids 5, 16", false),
             ("control groups /a/b", true),
             ("control groups /", false),
+            ("control groups //", false),
+            ("control groups /sys/fs/cgroup", false),
             ("threads named a*, b", true),
             ("threads named s*", false),
+            ("threads named swapper/1", false),
+            ("threads named [a-z]*", false),
             ("no threads of the users", false),
-            ("what was tracked, which changed: threads of the users 1; then all threads", false),
+            ("threads of the users 5 and all but threads named x", false),
         ] {
             assert_eq!(threads(&[line]), Chosen::Some { is_idle_out }, "{line}");
+            let but = format!("all but {line}");
+            if !line.contains(" and ") {
+                assert_eq!(threads(&[&but]), Chosen::Most { is_idle_in: is_idle_out }, "{but}");
+            }
         }
+        assert!(Followed::told(&["threads of the processes with the virtual ids 5, 16"]).shown.is_empty());
         assert_eq!(threads(&["threads of the users 0", "control groups /a"]), THREADS);
+        assert_eq!(threads(&["all but threads of the users 0", "threads named a"]), SOME);
+        let changed = "what was tracked, which changed: threads of the users 1; then all threads";
+        assert_eq!(threads(&[changed]), Chosen::Unknown);
+        let many = format!("threads named {}", vec!["a"; MOST_NAMES + 1].join(", "));
+        assert_eq!(threads(&[&many]), Chosen::Unknown);
     }
 
     #[test]
@@ -357,7 +462,7 @@ mod tests {
         assert_eq!(switch(&mut followed, 8, 1, 9), (false, false));
         let mut woken = event(8, Known::Wakeup(Wakeup { tid: 7, comm: b"", is_new: false }));
         followed.mark(&mut woken);
-        assert_eq!(woken.follows, Follows { current: false, other: true, every_cpu: true });
+        assert_eq!(woken.follows, Follows { current: false, ..Follows::ALL });
     }
 
     #[test]
@@ -368,6 +473,8 @@ mod tests {
         // Where some threads are left out, it is recorded.
         let mut followed = Followed::told(&["all but threads named a"]);
         assert_eq!(switch(&mut followed, 0, 0, 9), (true, false));
+        let mut followed = Followed::told(&["all but threads of the users 0"]);
+        assert_eq!(switch(&mut followed, 0, 0, 9), (false, false));
         let mut followed = Followed::told(&["CPUs 1"]);
         let mut event = event(7, Known::Migrate { tid: 8 });
         followed.mark(&mut event);
@@ -387,6 +494,10 @@ mod tests {
         };
         assert_eq!(named(b"ab", b"b"), (true, false));
         assert_eq!(named(b"b", b"a"), (false, true));
+        let mut followed = Followed::told(&["all but threads named a*"]);
+        followed.show(7);
+        followed.mark(&mut event(7, Known::Renamed { tid: 7, comm: Some(b"ab") }));
+        assert!(!followed.has(7));
     }
 
     #[test]
@@ -402,5 +513,11 @@ mod tests {
         let mut followed = Followed::told(&["processes 7 with their children"]);
         followed.show(7);
         assert!(fork(&mut followed, 7, 8) && fork(&mut followed, 8, 9) && !fork(&mut followed, 5, 9));
+        // The same of a thread, of which two events tell.
+        let mut followed = Followed::told(&["processes 7"]);
+        let (shares_files, is_thread, shares_memory) = (true, true, true);
+        let new = Known::NewTask { child: 8, comm: b"", shares_files, is_thread, shares_memory };
+        followed.mark(&mut event(7, new));
+        assert!(fork(&mut followed, 7, 8));
     }
 }

@@ -81,7 +81,7 @@ impl Unjoined {
     }
 
     /// Those of a file with these events, of which a ledger says this.
-    pub(super) fn of(events: &EventTable, rows: &[LedgerEvent]) -> Self {
+    pub(super) fn of(events: &EventTable, rows: &[&LedgerEvent]) -> Self {
         let mut unjoined = Self::default();
         let chosen = rows.iter().filter(|row| is_chosen(row));
         let mut calls = chosen.clone().filter_map(|row| {
@@ -210,7 +210,7 @@ mod tests {
         }
         let rows: Vec<_> =
             rows.iter().map(|(event, filter, sampled)| row(event, *filter, *sampled)).collect();
-        Unjoined::of(&events, &rows).names
+        Unjoined::of(&events, &rows.iter().collect::<Vec<_>>()).names
     }
 
     const ENTER: &str = "raw_syscalls:sys_enter";

@@ -35,12 +35,16 @@ pub struct Partly {
 pub(super) struct Recorded {
     /// What our recorder says of each that fired; others say nothing.
     rows: Vec<LedgerEvent>,
+    /// The same of the other recordings, if the file was merged of several.
+    rows_of_others: Vec<LedgerEvent>,
     /// Those that did not.
     silent: Vec<LedgerSilent>,
     /// Which threads and CPUs were recorded, if not all.
     pub(super) only: Vec<String>,
     /// Whether threads that were left out left out interrupts, too.
     leaves_out_interrupts: bool,
+    /// Whether the file was merged of recordings of which others were chosen.
+    is_mixed: bool,
 }
 
 /// Whether one of several events was recorded.
@@ -54,23 +58,32 @@ pub(super) enum WasRecorded {
 
 impl Recorded {
     pub(super) fn of<S: Source>(reader: &Reader<S>) -> Self {
-        let Some(Ledger { events, silent, only, leaves_out_interrupts, .. }) = Ledger::of(reader) else {
+        let mut ledgers = Ledger::all_of(reader);
+        let Some(Ledger { events, silent, only, leaves_out_interrupts, .. }) = ledgers.next() else {
             return Self::default();
         };
         let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
-        Self { rows, silent, only, leaves_out_interrupts }
+        let (mut rows_of_others, mut is_mixed) = (Vec::new(), false);
+        for other in ledgers {
+            is_mixed |= other.only != only;
+            rows_of_others.extend(other.events.unwrap_or_default());
+        }
+        Self { rows, rows_of_others, silent, only, leaves_out_interrupts, is_mixed }
     }
 
     /// Which beginnings cannot be joined with ends.
     pub(super) fn unjoined(&self, events: &EventTable) -> Unjoined {
-        Unjoined::of(events, &self.rows)
+        let rows = self.rows.iter().chain(&self.rows_of_others);
+        Unjoined::of(events, &rows.collect::<Vec<_>>())
     }
 
-    /// Which threads the recording follows.
-    pub(super) fn followed(&self, events: &EventTable) -> Followed {
+    /// Which threads the recording follows, or one of its buffers.
+    pub(super) fn followed(&self, events: &EventTable, buffer: Option<&str>) -> Followed {
         let is_chosen = |row: &LedgerEvent| row.filter.is_some() || row.sampled_out != 0;
-        let mut switches = self.rows.iter().filter(|row| row.event == "sched:sched_switch");
-        Followed::new(events, &self.only, switches.any(is_chosen))
+        let is_of_buffer = |row: &&LedgerEvent| buffer.is_none_or(|buffer| buffer == row.channel);
+        let rows = self.rows.iter().filter(is_of_buffer).chain(&self.rows_of_others);
+        let mut switches = rows.filter(|row| row.event == "sched:sched_switch");
+        Followed::new(events, &self.only, self.is_mixed || switches.any(is_chosen))
     }
 
     /// Whether an event that meets a need was recorded, of which there are no records.

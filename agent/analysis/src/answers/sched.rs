@@ -230,22 +230,26 @@ impl Sched {
 
     fn switch(&mut self, at: At, switch: &Switch<'_>, follows: Follows) {
         self.vacate(at.cpu, switch.prev);
-        let on_cpu = self.take_cpu(at, switch, follows);
-        match switch.prev {
-            0 => {}
-            _ if follows.current => self.put_off(at, switch, on_cpu, follows.every_cpu),
-            prev => self.show_other(at, prev, switch.prev_comm),
+        for (tid, name, is_followed) in
+            [(switch.prev, switch.prev_comm, follows.current), (switch.next, switch.next_comm, follows.other)]
+        {
+            if !is_followed {
+                self.show_other(at, tid, name);
+            }
         }
-        match switch.next {
-            0 => {}
-            _ if follows.other => self.put_on(at, switch),
-            next => self.show_other(at, next, switch.next_comm),
+        let on_cpu = self.take_cpu(at, switch, follows);
+        if switch.prev != 0 && follows.current {
+            self.put_off(at, switch, on_cpu, follows.every_cpu);
+        }
+        if switch.next != 0 && follows.other {
+            self.put_on(at, switch);
         }
     }
 
-    /// A thread is there that the recording does not follow.
+    /// A thread is there that the recording does not follow; perhaps not any more, as it has another name.
     fn show_other(&mut self, at: At, tid: Tid, name: &[u8]) {
-        if self.scope.others {
+        self.forget(tid);
+        if self.scope.others && tid != 0 {
             self.turn(tid, name, Does::Unknown, at);
         }
     }
@@ -313,7 +317,10 @@ impl Sched {
         let first = *self.first_switch.get_or_insert(at.time);
         // Nobody else ran there before: there was no switch.
         let prev = follows.current.then_some(switch.prev);
-        let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu::new(first, prev));
+        let cpu = self.cpus.entry(at.cpu).or_insert_with(|| match prev.filter(|_| follows.from_begin) {
+            Some(prev) => Cpu::new(first, Some(prev)),
+            None => Cpu::new(first, None),
+        });
         cpu.current = cpu.current.filter(|current| Some(*current) == prev);
         let (is_known, since) = (cpu.current.is_some(), cpu.since);
         cpu.count(at.time, &self.scope);
@@ -494,11 +501,13 @@ impl Analysis for Sched {
             }
             Known::Fork { child, comm } if event.follows.other => {
                 // Until it is woken for the first time, it is being made.
-                let state = State::new(Does::Sleeps, at.time, self.losses);
+                let does = if event.follows.every_cpu { Does::Sleeps } else { Does::Unknown };
+                let state = State::new(does, at.time, self.losses);
                 if let Some(thread) = self.threads.begin(*child, state) {
                     thread.is_called(comm);
                 }
             }
+            Known::Fork { child, .. } => self.threads.end(*child),
             Known::Renamed { tid, comm: Some(comm) } if event.follows.other => {
                 let (begin, losses) = (self.begin.unwrap_or(at.time), self.losses);
                 if let Some((_, thread)) =
@@ -907,5 +916,90 @@ mod tests {
             }
         }
         assert!(known > all / 2, "{known} of {all}");
+    }
+
+    /// The same of a choice by names, which threads change while they run: what a recorder of a name has, the
+    /// switch away from whoever got a CPU as one that is recorded included.
+    #[test]
+    fn threads_that_change_their_names_are_known_while_they_are_recorded() {
+        const CPUS: u32 = 3;
+        let mut random = Random(0x9e6c_63d0_876a_3f6b);
+        let mut below = |end| random.below(end);
+        let (mut known, mut all) = (0, 0);
+        for round in 0..400 {
+            let mut chosen: Vec<bool> = (0..8).map(|tid| tid != 0 && below(2) == 0).collect();
+            let (mut whole, mut part) =
+                (Story(Sched::new(Scope::default())), Story(Sched::new(Scope::default())));
+            let mut followed = Followed::told(&["threads named in"]);
+            let (mut current, mut owed, mut time) = ([0; CPUS as usize], [None; CPUS as usize], 0);
+            for _ in 0..300 {
+                time += 1 + below(20);
+                let cpu = below(CPUS.into()) as usize;
+                let free: Vec<Tid> = (1..8).filter(|tid| !current.contains(tid)).chain([0]).collect();
+                let other = free[below(free.len() as u64) as usize];
+                let (prev, prev_state) = (current[cpu], [R, S, D][below(3) as usize]);
+                let name = |is_chosen: bool| if is_chosen { &b"in"[..] } else { b"out" };
+                let [of_prev, of_other] = [prev, other].map(|tid| chosen[tid as usize]);
+                let (known, is_kept) = match below(6) {
+                    0 if prev != 0 => {
+                        chosen[prev as usize] = below(2) == 0;
+                        let comm = Some(name(chosen[prev as usize]));
+                        (Known::Renamed { tid: prev, comm }, of_prev)
+                    }
+                    1 if other != 0 => {
+                        let wakeup = Wakeup { tid: other, comm: name(of_other), is_new: false };
+                        (Known::Wakeup(wakeup), of_prev || of_other)
+                    }
+                    _ if other != prev => {
+                        let is_owed = owed[cpu] == Some(prev);
+                        (current[cpu], owed[cpu]) = (other, of_other.then_some(other));
+                        let (prev_comm, next_comm) = (name(of_prev), name(of_other));
+                        let switch = Switch { prev, prev_comm, prev_state, next: other, next_comm };
+                        (Known::Switch(switch), of_prev || of_other || is_owed)
+                    }
+                    _ => continue,
+                };
+                let at = At { time, cpu: cpu as u32 };
+                let mut event = Event::whole(Some(prev), Context::Thread, known);
+                whole.0.look(at, &event);
+                if is_kept {
+                    followed.mark(&mut event);
+                    part.0.look(at, &event);
+                }
+            }
+            let (whole, part) = (whole.0.answer(time, &Names::none()), part.0.answer(time, &Names::none()));
+            for thread in &part.threads {
+                let (some, whole) = (thread.run_ns, of(&whole, thread.tid).run_ns);
+                assert!(some <= whole, "{round}: {} ran {some} of {whole}", thread.tid);
+                known += some;
+                all += whole;
+            }
+            let sum = |answer: &SchedAnswer| answer.threads.iter().map(|thread| thread.run_ns).sum::<u64>();
+            let busy = |answer: &SchedAnswer| answer.cpus.iter().map(|cpu| cpu.busy_ns).sum::<u64>();
+            assert!(sum(&part) <= busy(&part) && busy(&part) <= busy(&whole), "{round}: {part:?}");
+        }
+        assert!(known > all / 3, "{known} of {all}");
+    }
+
+    #[test]
+    fn on_some_cpus_nothing_is_known_of_threads_without_one() {
+        let mut story = Story(Sched::new(Scope::default()));
+        let mut followed = Followed::told(&["CPUs 0"]);
+        let mut look = |time, known| {
+            let mut event = Event::whole(Some(7), Context::Thread, known);
+            followed.mark(&mut event);
+            story.0.look(At { time, cpu: 0 }, &event);
+        };
+        let switch = |prev, prev_state, next| {
+            Known::Switch(Switch { prev, prev_comm: b"", prev_state, next, next_comm: b"" })
+        };
+        look(0, Known::Fork { child: 9, comm: b"" });
+        look(10, Known::Wakeup(Wakeup { tid: 9, comm: b"", is_new: true }));
+        look(20, switch(7, S, 8));
+        look(60, switch(8, S, 7));
+        let answer = story.0.answer(100, &Names::none());
+        assert_eq!(spans(&of(&answer, 7)), [40, 0, 0, 0, 60]);
+        assert_eq!(spans(&of(&answer, 8)), [40, 0, 0, 0, 60]);
+        assert_eq!(spans(&of(&answer, 9)), [0, 0, 0, 0, 100]);
     }
 }

@@ -179,9 +179,10 @@ impl Tracks {
                 }
             }
             Known::Wakeup(wakeup) => sched.wake(at, event, wakeup, threads, losses, sink),
-            Known::Fork { child, comm } if event.follows.other => {
+            Known::Fork { child, comm } if event.follows.other && event.follows.every_cpu => {
                 sched.fork(at, *child, comm, threads, losses);
             }
+            Known::Fork { child, .. } => threads.end(*child),
             Known::Renamed { tid, comm: Some(comm) } => {
                 if let Some((_, thread)) = threads.find(*tid, Thread::default) {
                     thread.is_called(comm);

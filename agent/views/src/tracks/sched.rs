@@ -122,13 +122,19 @@ impl Sched {
         losses: &Losses,
         sink: &mut Sink,
     ) {
+        for (tid, is_followed) in [(switch.prev, follows.current), (switch.next, follows.other)] {
+            // Not any more, perhaps: it has another name.
+            if let Some(thread) = threads.current(tid).filter(|_| !is_followed) {
+                thread.of.doing.forget();
+            }
+        }
         let first_switch = *self.first_switch.get_or_insert(at.time);
         let number = find(threads, switch.prev, switch.prev_comm).map_or(0, |(number, _)| number);
         // Nobody else ran there before: there was no switch.
         let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu {
             since: first_switch,
             first: 0,
-            current: follows.current.then_some(switch.prev),
+            current: (follows.current && follows.from_begin).then_some(switch.prev),
             thread: number,
         });
         let ran = cpu.current == Some(switch.prev) && follows.current;
@@ -185,6 +191,9 @@ impl Sched {
         sink: &mut Sink,
     ) {
         let Follows { other, every_cpu, .. } = event.follows;
+        if let Some(thread) = threads.current(wakeup.tid).filter(|_| !other) {
+            thread.of.doing.forget();
+        }
         if wakeup.tid == 0 || !self.has_switches || !other || !every_cpu {
             return;
         }

@@ -313,7 +313,7 @@ pub enum Context {
 }
 
 impl Context {
-    fn of(flags: u64) -> Self {
+    pub(super) fn of(flags: u64) -> Self {
         if flags & (flag::HARD_IRQ | flag::NMI) != 0 {
             Self::Irq
         } else if flags & flag::SOFT_IRQ != 0 {
@@ -340,6 +340,7 @@ pub struct Event<'r> {
 /// Which threads of an event a recording follows: those of which it has every switch. Of others, nothing is
 /// known from one record to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about something else")]
 pub struct Follows {
     /// The thread that was running; of a switch, the one that gives its CPU away.
     pub current: bool,
@@ -347,11 +348,14 @@ pub struct Follows {
     pub other: bool,
     /// Whether it does on all CPUs: otherwise a thread may run where nothing tells.
     pub every_cpu: bool,
+    /// Whether it follows threads from their first moment on, or from its own: otherwise a thread may become
+    /// one of those while it runs.
+    pub from_begin: bool,
 }
 
 impl Follows {
     /// All of a whole recording.
-    pub const ALL: Self = Self { current: true, other: true, every_cpu: true };
+    pub const ALL: Self = Self { current: true, other: true, every_cpu: true, from_begin: true };
 }
 
 impl<'r> Event<'r> {

@@ -24,7 +24,7 @@ pub use self::{
     reason::Reason,
 };
 use super::{
-    Analysis, At, Event, Follows, Frames, Known, Names, Scope, Switch, Times, Topic, Wakeup,
+    Analysis, At, Event, Follows, Frames, Known, Names, Scope, Switch, Tid, Times, Topic, Wakeup,
     parts::{Parts, StackParts},
     state::{self, Off},
     tally::Room,
@@ -189,6 +189,11 @@ impl OffCpu {
 
     fn switch(&mut self, at: At, switch: &Switch<'_>, follows: Follows) {
         let begin = self.begin;
+        for (tid, is_followed) in [(switch.prev, follows.current), (switch.next, follows.other)] {
+            if !is_followed {
+                self.forget(tid, at);
+            }
+        }
         if switch.next != 0
             && follows.other
             && let Some((index, thread)) = self.threads.find(switch.next, || State::new(begin))
@@ -213,6 +218,13 @@ impl OffCpu {
                 self.awaits = Some(Awaits::Sleeper(index));
             }
             None => self.threads.end(switch.prev),
+        }
+    }
+
+    /// What a thread does is not known any more.
+    fn forget(&mut self, tid: Tid, at: At) {
+        if let Some(thread) = self.threads.current(tid) {
+            thread.of.runs_unseen(at, &self.scope);
         }
     }
 
@@ -310,10 +322,8 @@ impl Analysis for OffCpu {
     fn look(&mut self, at: At, event: &Event<'_>) {
         self.begin.get_or_insert(at.time);
         self.awaits = None;
-        if let Some(thread) = event.tid.and_then(|tid| self.threads.current(tid))
-            && !matches!(event.known, Known::Switch(_))
-        {
-            thread.of.runs_unseen(at, &self.scope);
+        if let Some(tid) = event.tid.filter(|_| !matches!(event.known, Known::Switch(_))) {
+            self.forget(tid, at);
         }
         match &event.known {
             Known::Switch(switch) => self.switch(at, switch, event.follows),
@@ -323,6 +333,8 @@ impl Analysis for OffCpu {
                     thread.is_called(comm);
                 }
             }
+            Known::Wakeup(wakeup) => self.forget(wakeup.tid, at),
+            Known::Fork { child, .. } => self.threads.end(*child),
             Known::Renamed { tid, comm: Some(comm) } if event.follows.other => {
                 let begin = self.begin;
                 if let Some((_, thread)) = self.threads.find(*tid, || State::new(begin)) {
@@ -385,7 +397,7 @@ impl Analysis for OffCpu {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Context, Tid};
+    use super::super::Context;
     use super::*;
     use ftrace_event::{Symbol, Symbols};
 
