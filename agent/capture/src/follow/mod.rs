@@ -393,7 +393,7 @@ impl Follower {
         &self.pauses
     }
 
-    /// Which threads and CPUs are recorded, as the ledger of the file will have it; more may be in it by then.
+    /// Which threads and CPUs are recorded, as the ledger of the file will have it.
     pub fn only(&self) -> &[String] {
         &self.manifest.only
     }
