@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Names, Need, Scope, Topic,
+    Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Names, Need, Scope, Topic, Unjoined,
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
@@ -19,6 +19,7 @@ pub struct Feed<A> {
     analysis: A,
     scope: Scope,
     known: KnownEvents,
+    unjoined: Unjoined,
     followed: Followed,
     /// Which threads and CPUs are recorded, where the file does not say it yet.
     only: Vec<String>,
@@ -123,6 +124,7 @@ impl<A: Analysis> Feed<A> {
             analysis,
             scope,
             known: KnownEvents::of(file.events(), |event| is_needed(event) && !unjoined.has(event)),
+            unjoined,
             followed,
             only: Vec::new(),
             covered: Covered::default(),
@@ -153,11 +155,16 @@ impl<A: Analysis> Feed<A> {
             self.followed = Followed::new(file.events(), only, false);
             self.only = only.to_vec();
             // What goes on was begun under another choice.
-            let time = self.last;
-            let cpus = if self.first.is_some() { &self.cpus[..] } else { &[] };
-            for cpu in (0..).zip(cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
-                self.analysis.lost(At { time, cpu });
+            if self.first.is_some() {
+                self.lose_all(self.last);
             }
+        }
+    }
+
+    /// Nothing goes on over this time that is known.
+    fn lose_all(&mut self, time: u64) {
+        for cpu in (0..).zip(&self.cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
+            self.analysis.lost(At { time, cpu });
         }
     }
 
@@ -260,10 +267,7 @@ impl<A: Analysis> Feed<A> {
                 continue;
             }
             // Not before what was looked at.
-            let time = time.max(self.last);
-            for cpu in (0..).zip(&self.cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
-                self.analysis.lost(At { time, cpu });
-            }
+            self.lose_all(time.max(self.last));
         }
     }
 
@@ -357,7 +361,7 @@ impl<A: Analysis> Feed<A> {
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         let recorded = Recorded::of(file.reader());
         let (missing, unseen) = self.lacks_of(&recorded, file.events(), topic);
-        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, only, .. } = self;
+        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, only, unjoined, .. } = self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
         if let Some((_, cpu)) = gaps.first() {
             analysis.lost(At { time: last, cpu: *cpu });
@@ -366,7 +370,6 @@ impl<A: Analysis> Feed<A> {
         (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
         (covered.missing, covered.unseen) = (missing, unseen);
         covered.partly = recorded.partly(topic, &scope);
-        let unjoined = recorded.unjoined(file.events());
         let is_used = |event: &&String| {
             let name = event.split_once(':').unwrap_or_default();
             topic.needs().iter().any(|need| need.uses(name.0, name.1))

@@ -12,13 +12,10 @@
 use std::sync::Arc;
 
 use super::known::{Context, Event, Follows, Known, Tid};
-use super::{recorded::Recorded, state};
+use super::{recorded::Recorded, state, threads::TIDS};
 use ftrace_event::{EventTable, FieldReader};
 use stdx::input::glob;
 use tracedat::reader::{Reader, Record, Source};
-
-/// Ids of threads are smaller than this: `PID_MAX_LIMIT` of a machine with 64 bits (include/linux/threads.h).
-const TIDS: usize = 1 << 22;
 
 /// Most patterns of names that are tried. Recorders take fewer.
 const MOST_NAMES: usize = 1 << 10;
@@ -41,8 +38,8 @@ struct Choice {
     names: Vec<String>,
     /// And not one of these.
     not_names: Vec<String>,
-    /// Nothing but names says which threads are recorded.
-    is_by_name: bool,
+    /// Nothing but these says which threads are recorded.
+    is_by_one: bool,
 }
 
 /// Which threads are recorded.
@@ -95,11 +92,10 @@ impl Choice {
             processes: Vec::new(),
             names: Vec::new(),
             not_names: Vec::new(),
-            is_by_name: of_threads.len() == 1,
+            is_by_one: of_threads.len() == 1,
         };
-        let is_alone = of_threads.len() == 1;
         for line in of_threads {
-            choice.add(line, is_alone);
+            choice.add(line);
         }
         if choice.names.len() + choice.not_names.len() > MOST_NAMES {
             (choice.names, choice.not_names) = (Vec::new(), Vec::new());
@@ -108,11 +104,11 @@ impl Choice {
         choice
     }
 
-    fn add(&mut self, line: &str, is_alone: bool) {
+    fn add(&mut self, line: &str) {
         if line.starts_with("processes ") || line.starts_with("the command") {
             self.has_children |= line.ends_with(" with their children");
             self.threads = self.threads.and(Chosen::Some { is_idle_out: true });
-            if is_alone {
+            if self.is_by_one {
                 let values = line.strip_prefix("processes ").into_iter().flat_map(|ids| ids.split(", "));
                 self.processes = values.filter_map(|id| id.split(' ').next()?.parse().ok()).collect();
             }
@@ -232,7 +228,7 @@ impl Followed {
     }
 
     /// Whether all threads and CPUs were recorded.
-    pub fn has_all(&self) -> bool {
+    fn has_all(&self) -> bool {
         self.choice.threads == Chosen::All && self.choice.has_all_cpus
     }
 
@@ -335,11 +331,11 @@ impl Followed {
 
     /// A record has the name of a thread.
     fn is_called(&mut self, tid: Tid, name: &[u8]) {
-        let choice = Arc::clone(&self.choice);
-        let is_left_out = has_name(&choice.not_names, name);
-        if is_left_out || !choice.names.is_empty() && !has_name(&choice.names, name) {
+        let Choice { names, not_names, is_by_one, .. } = &*self.choice;
+        let (is_chosen, has_names) = (has_name(names, name), !names.is_empty());
+        if has_name(not_names, name) || has_names && !is_chosen {
             self.end(tid);
-        } else if choice.is_by_name && !choice.names.is_empty() {
+        } else if *is_by_one && has_names {
             self.show(tid);
         }
     }
@@ -408,10 +404,10 @@ mod tests {
         assert!(command.threads == THREADS && command.has_children && command.is_from_begin);
         let named = of(&["threads named a*, b"]);
         assert_eq!(
-            (named.threads, &named.names[..], named.is_by_name),
+            (named.threads, &named.names[..], named.is_by_one),
             (THREADS, &["a*", "b"].map(str::to_owned)[..], true)
         );
-        assert!(!of(&["threads named a*, b", "processes 3"]).is_by_name && !named.is_from_begin);
+        assert!(!of(&["threads named a*, b", "processes 3"]).is_by_one && !named.is_from_begin);
         assert_eq!(of(&["all but threads named a"]).not_names, ["a"]);
         for (line, is_idle_out) in [
             ("threads of the users 1000", true),

@@ -19,9 +19,6 @@ struct Pair {
     same: &'static [&'static str],
 }
 
-/// What ends with requests to disks.
-const REQUEST_ENDS: &[(&str, &str)] = &[("block", "block_rq_complete")];
-
 /// What ends memory of the kernel.
 const SLAB_ENDS: &[(&str, &str)] = &[("kmem", "kfree"), ("kmem", "kmem_cache_free")];
 
@@ -41,7 +38,7 @@ const PAIRS: &[Pair] = &[
     Pair { begins: ("irq", "softirq_raise"), ends: &[("irq", "softirq_entry")], same: &["vec"] },
     Pair { begins: ("irq", "softirq_entry"), ends: &[("irq", "softirq_exit")], same: &["vec"] },
     Pair { begins: ("block", "block_rq_insert"), ends: &[("block", "block_rq_issue")], same: &["dev"] },
-    Pair { begins: ("block", "block_rq_issue"), ends: REQUEST_ENDS, same: &["dev"] },
+    Pair { begins: ("block", "block_rq_issue"), ends: &[("block", "block_rq_complete")], same: &["dev"] },
     Pair { begins: ("lock", "contention_begin"), ends: &[("lock", "contention_end")], same: &["lock_addr"] },
     Pair { begins: ("kmem", "mm_page_alloc"), ends: &[("kmem", "mm_page_free")], same: &["pfn"] },
     Pair { begins: ("kmem", "kmalloc"), ends: SLAB_ENDS, same: &["ptr"] },
@@ -152,7 +149,7 @@ impl Pair {
 }
 
 /// Whether something else than its thread decided which firings of an event were recorded.
-fn is_chosen(row: &LedgerEvent) -> bool {
+pub(super) fn is_chosen(row: &LedgerEvent) -> bool {
     row.filter.is_some() || row.sampled_out != 0
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Followed, Need, Scope, Topic, Unjoined};
+use super::{Followed, Need, Scope, Topic, Unjoined, pairs::is_chosen};
 use ftrace_event::EventTable;
 use tracedat::ledger::{Ledger, LedgerEvent, LedgerSilent};
 use tracedat::reader::{Reader, Source};
@@ -79,7 +79,6 @@ impl Recorded {
 
     /// Which threads the recording follows, or one of its buffers.
     pub(super) fn followed(&self, events: &EventTable, buffer: Option<&str>) -> Followed {
-        let is_chosen = |row: &LedgerEvent| row.filter.is_some() || row.sampled_out != 0;
         let is_of_buffer = |row: &&LedgerEvent| buffer.is_none_or(|buffer| buffer == row.channel);
         let rows = self.rows.iter().filter(is_of_buffer).chain(&self.rows_of_others);
         let mut switches = rows.filter(|row| row.event == "sched:sched_switch");

@@ -7,7 +7,7 @@ use stdx::fast_map::FastMap;
 pub(super) const MOST: usize = 1 << 18;
 
 /// Ids of threads are smaller than this: `PID_MAX_LIMIT` of a machine with 64 bits (include/linux/threads.h).
-const TIDS: usize = 1 << 22;
+pub(super) const TIDS: usize = 1 << 22;
 
 /// Most bytes of a name: the kernel's have 15, formats of a hostile file more.
 const NAME: usize = 64;

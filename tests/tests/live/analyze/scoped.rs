@@ -129,8 +129,8 @@ fn each_scope(topic: &str, check: impl Fn(&str, &Path, &Computed)) {
     }
 }
 
-/// Whether a time is about what a thread has computed: the clock of the CPU stands still for interrupts, and
-/// for the host of a machine that is none.
+/// Whether a time is about what a thread has computed: its CPU clock stops for interrupts, and in a virtual
+/// machine while the host takes the CPU.
 fn is_about(run: u64, computed: u64) -> bool {
     run >= computed / 2 && run <= computed * 2
 }
