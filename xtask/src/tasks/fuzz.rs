@@ -90,19 +90,18 @@ enum Effort {
     Smoke,
 }
 
-/// Builds the fuzzer, and returns a command for each target whose name contains `filter`, which tries some
-/// thousand inputs.
+/// Commands that try some thousand inputs, one for each target whose name contains `filter`.
 pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>> {
-    let wanted: Vec<_> =
-        TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter))).collect();
-    if wanted.is_empty() {
-        return Ok(Vec::new());
-    }
-    let fuzzer = Fuzzer::build(QUICKLY_BUILT)?;
-    wanted
-        .into_iter()
-        .map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, Effort::Smoke)?)))
-        .collect()
+    let wanted = TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)));
+    let fuzzer = Fuzzer::of(QUICKLY_BUILT)?;
+    wanted.map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, Effort::Smoke)?))).collect()
+}
+
+/// The command that builds the fuzzer for [`smoke`] on one processor.
+pub(super) fn build_for_smoke() -> Result<Command> {
+    let mut build = Fuzzer::build_command(QUICKLY_BUILT)?;
+    build.arg("--jobs=1");
+    Ok(build)
 }
 
 /// The target whose committed corpus and dictionary a target has.
@@ -138,18 +137,32 @@ fn cargo(args: &[&str]) -> Result<Command> {
     Ok(cargo)
 }
 
+/// The target of the compiler itself.
+fn host() -> Result<String> {
+    let version = process::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.ok_or("rustc -vV prints no host")?.trim().to_owned())
+}
+
 /// The program that was built.
 struct Fuzzer(PathBuf);
 
 impl Fuzzer {
     fn build(profile: &str) -> Result<Self> {
-        let version = process::output(Command::new("rustc").arg("-vV"))?;
-        let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-        let host = host.ok_or("rustc -vV tells no host")?.trim();
+        process::run(&mut Self::build_command(profile)?)?;
+        Self::of(profile)
+    }
+
+    fn build_command(profile: &str) -> Result<Command> {
         // With a target, the flags are not for build scripts.
-        let mut build = cargo(&["build", "--bin", "fuzz", "--profile", profile, "--target", host])?;
-        process::run(build.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS"))?;
-        Ok(Self(target_dir().join(host).join(profile).join("fuzz")))
+        let mut build = cargo(&["build", "--bin", "fuzz", "--profile", profile, "--target", &host()?])?;
+        build.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS");
+        Ok(build)
+    }
+
+    /// The program that is there when it was built.
+    fn of(profile: &str) -> Result<Self> {
+        Ok(Self(target_dir().join(host()?).join(profile).join("fuzz")))
     }
 
     /// Writes the committed corpus.

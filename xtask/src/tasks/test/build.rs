@@ -12,9 +12,12 @@ use crate::{Result, process};
 const STATIC_PROGRAMS: [(&str, &str); 3] =
     [("tracer-agent", "tracer-agent"), ("vm-tests", "vm-init"), ("vm-tests", "vm-load")];
 
-/// All commands that tracer-agent can have. Every build of a test run has the same features, so that nothing
-/// is built for each of two sets of them.
-pub(super) const WITH_ALL_FEATURES: &str = "--features=tracer-agent/full";
+/// All commands that tracer-agent can have, as its packages do.
+const WITH_ALL_COMMANDS: &str = "--features=tracer-agent/full";
+
+/// The same with the example of programs that print messages. Every build for this machine has the same
+/// features, so that nothing is built for each of two sets of them.
+pub(super) const WITH_ALL_FEATURES: &str = "--features=tracer-agent/full,tracer-agent/debug-programs";
 
 /// Their profile.
 const STATIC_PROFILE: &str = "tested";
@@ -100,7 +103,7 @@ impl Built {
 /// Builds the command with programs that say what they do, for the test of that: only itself again.
 pub(super) fn with_messages() -> Result {
     let mut cargo = process::cargo(["build", "--locked", "--workspace", "--example", "debug_programs"]);
-    process::run(cargo.args(["--features", "tracer-agent/full,tracer-agent/debug-programs"]))
+    process::run(cargo.arg(WITH_ALL_FEATURES))
 }
 
 /// The recorder as users get it, but less optimised, and what runs in guests: one build for all.
@@ -110,7 +113,7 @@ pub(in crate::tasks) fn static_programs() -> Result<PathBuf> {
     for (package, binary) in STATIC_PROGRAMS {
         cargo.args(["--package", package, "--bin", binary]);
     }
-    process::run(cargo.arg(WITH_ALL_FEATURES))?;
+    process::run(cargo.arg(WITH_ALL_COMMANDS))?;
     Ok(workspace::target_dir().join(STATIC_TARGET).join(STATIC_PROFILE))
 }
 

@@ -16,10 +16,10 @@ const ONE_BY_ONE: &str = "--test-threads=1";
 pub(super) enum Runs {
     /// Beside anything but a recording: it counts no events of this machine.
     Anywhere,
-    /// Beside anything: it records in a machine of its own, and is one busy process of this one.
-    Guest,
-    /// It records this machine's events, and what else runs here is in its recording: only guests run beside
-    /// it.
+    /// Beside anything: it is one busy process at a time, and records nothing of this machine. Guests are.
+    Busy,
+    /// It records this machine's events, and what else runs here is in its recording: only one busy process
+    /// runs beside it.
     Recording,
 }
 
@@ -32,10 +32,11 @@ pub(super) enum Tells {
     AllSummaries,
     /// By its exit code alone: it is one test.
     ExitCode,
+    /// By its exit code: it is no test, but its failure is one.
+    Step,
 }
 
 /// Something to run.
-#[derive(Debug)]
 pub(super) struct Job {
     pub(super) suite: String,
     /// A module of a program that is a whole suite, or a program.
@@ -45,7 +46,12 @@ pub(super) struct Job {
     pub(super) command: Command,
     pub(super) runs: Runs,
     pub(super) tells: Tells,
+    /// The jobs that can run when it has succeeded.
+    pub(super) then: Option<Then>,
 }
+
+/// Makes jobs.
+pub(super) type Then = Box<dyn FnOnce() -> Result<Vec<Job>> + Send>;
 
 /// Which tests of a program are run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,7 +85,7 @@ impl Job {
         for (name, Place { subject, runs, .. }) in places {
             match runs {
                 Runs::Recording => alone.entry(subject).or_default().push(name),
-                Runs::Anywhere | Runs::Guest => jobs.push(Self::of_test(program, built, name)?),
+                Runs::Anywhere | Runs::Busy => jobs.push(Self::of_test(program, built, name)?),
             }
         }
         for (subject, wanted) in alone {
@@ -110,6 +116,7 @@ impl Job {
             command,
             runs: Runs::Anywhere,
             tells: Tells::AllSummaries,
+            then: None,
         }
     }
 
@@ -120,8 +127,22 @@ impl Job {
             subject: name.to_owned(),
             test: None,
             command,
-            runs: Runs::Anywhere,
+            runs: Runs::Busy,
             tells: Tells::ExitCode,
+            then: None,
+        }
+    }
+
+    /// What has to be done before other jobs can run.
+    pub(super) fn step(suite: &str, name: &str, command: Command, then: Then) -> Self {
+        Self {
+            suite: suite.to_owned(),
+            subject: name.to_owned(),
+            test: None,
+            command,
+            runs: Runs::Busy,
+            tells: Tells::Step,
+            then: Some(then),
         }
     }
 
@@ -133,6 +154,7 @@ impl Job {
             command,
             runs,
             tells: Tells::LastSummary,
+            then: None,
         }
     }
 
@@ -162,7 +184,7 @@ struct Place<'n> {
 fn place<'n>(program: &Program, name: &'n str) -> Place<'n> {
     let (first, rest) = name.split_once("::").unwrap_or((name, name));
     if program.suite() == "vm" {
-        return Place { subject: first, test: rest, runs: Runs::Guest };
+        return Place { subject: first, test: rest, runs: Runs::Busy };
     }
     if first != BESIDE {
         return Place { subject: first, test: rest, runs: Runs::Recording };
@@ -281,6 +303,6 @@ mod tests {
         assert_eq!(of("integration-tests", "stop::soak::a"), ("stop", "soak::a", Runs::Recording));
         assert_eq!(of("integration-tests", "beside::report::a"), ("report", "a", Runs::Anywhere));
         assert_eq!(of("integration-tests", "report::beside::a"), ("report", "beside::a", Runs::Recording));
-        assert_eq!(of("vm-tests", "boot::k6_1_cloud::a"), ("boot", "k6_1_cloud::a", Runs::Guest));
+        assert_eq!(of("vm-tests", "boot::k6_1_cloud::a"), ("boot", "k6_1_cloud::a", Runs::Busy));
     }
 }

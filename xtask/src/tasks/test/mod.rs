@@ -3,8 +3,9 @@
 //! Everything is built once: the unit tests, the other test programs in the dev profile, the recorder as
 //! users get it (static, optimised) for this machine's tests and for the guests' alike, and the fuzzer. The
 //! programs run as jobs, as many side by side as there are processors; beside those that record this
-//! machine's events, only guests. Jobs begin as soon as they are built: they leave a processor for what is
-//! built still, and those that record wait for the end of that.
+//! machine's events, only one busy process: a guest, a target of the fuzzer, or the compiler that builds it.
+//! Jobs begin as soon as they are built: they leave a processor for what is built still, and those that record
+//! wait for the end of that.
 //!
 //! What counts is the sum of all summaries, and that nothing was left out in silence: a program that did not
 //! build or died without a summary is a failure, and so is a run of no tests at all.
@@ -157,7 +158,7 @@ fn build(
     if wants(&["files", "live", "vm"]) {
         built = steps.run("build test programs", Built::all)?;
     }
-    add(&["doc"], &built)?;
+    add(&["doc", "fuzz"], &built)?;
     if wants(&["files", "live", "vm"]) {
         steps.run("build the recorder", || built.add_statics())?;
     }
@@ -166,17 +167,20 @@ fn build(
         steps.run("build an example", build::with_messages)?;
         mount_tracefs()?;
     }
-    add(&["live"], &built)?;
-    steps.run("build the fuzzer", || add(&["fuzz"], &built))
+    add(&["live"], &built)
 }
 
-/// The jobs of a suite. The fuzzer is built here, if it has targets that are wanted.
+/// The jobs of a suite. That of the fuzzer is to build it.
 fn jobs_of(suite: &str, built: &Built, choice: Choice<'_>) -> Result<Vec<Job>> {
     Ok(match suite {
         "doc" => vec![Job::doc(choice.filter)],
         "fuzz" => {
-            let targets = fuzz::smoke(choice.filter)?.into_iter();
-            targets.map(|(name, command)| Job::fuzz(name, command)).collect()
+            let targets = fuzz::smoke(choice.filter)?;
+            if targets.is_empty() {
+                return Ok(Vec::new());
+            }
+            let jobs = move || Ok(targets.into_iter().map(|(name, run)| Job::fuzz(name, run)).collect());
+            vec![Job::step("fuzz", "build the fuzzer", fuzz::build_for_smoke()?, Box::new(jobs))]
         }
         _ => {
             let mut jobs = Vec::new();

@@ -36,6 +36,8 @@ struct Queue {
     workers: usize,
     /// More jobs come when more is built. That is work for the processors, and disturbs recordings.
     is_building: bool,
+    /// How many jobs run after which others can.
+    steps: usize,
 }
 
 /// How many jobs run.
@@ -43,7 +45,7 @@ struct Queue {
 struct Running {
     anywhere: usize,
     recordings: usize,
-    guests: usize,
+    busy: usize,
 }
 
 impl Running {
@@ -51,22 +53,28 @@ impl Running {
         match runs {
             Runs::Anywhere => &mut self.anywhere,
             Runs::Recording => &mut self.recordings,
-            Runs::Guest => &mut self.guests,
+            Runs::Busy => &mut self.busy,
         }
     }
 
     fn all(self) -> usize {
-        self.anywhere + self.recordings + self.guests
+        self.anywhere + self.recordings + self.busy
+    }
+}
+
+impl Done {
+    fn success(&self) -> bool {
+        self.status.as_ref().is_ok_and(ExitStatus::success)
     }
 }
 
 impl Queue {
     fn new(workers: usize) -> Self {
-        Self { jobs: Vec::new(), running: Running::default(), workers, is_building: true }
+        Self { jobs: Vec::new(), running: Running::default(), workers, is_building: true, steps: 0 }
     }
 
     /// The next job that may run beside what does. Recordings are one after the other, and the others are
-    /// short: so those come first, and guests fill what is left of the machine.
+    /// short: so those come first, and busy processes fill what is left of the machine.
     fn take(&mut self) -> Option<Job> {
         let Running { anywhere, recordings, .. } = self.running;
         if self.is_building && self.running.all() >= (self.workers - 1).max(1) {
@@ -75,13 +83,14 @@ impl Queue {
         let may_run = |runs| match runs {
             Runs::Anywhere => recordings == 0,
             Runs::Recording => anywhere == 0 && recordings == 0 && !self.is_building,
-            Runs::Guest => true,
+            Runs::Busy => true,
         };
         let mut first =
-            [Runs::Anywhere, Runs::Recording, Runs::Guest].into_iter().filter(|runs| may_run(*runs));
+            [Runs::Anywhere, Runs::Recording, Runs::Busy].into_iter().filter(|runs| may_run(*runs));
         let at = first.find_map(|runs| self.jobs.iter().position(|job| job.runs == runs))?;
         let job = self.jobs.remove(at);
         *self.running.of(job.runs) += 1;
+        self.steps += usize::from(job.then.is_some());
         Some(job)
     }
 }
@@ -101,25 +110,25 @@ pub(super) fn run(
             scope.spawn(|| {
                 while let Some(mut job) = next(&queue, &changed) {
                     // However this ends, the others go on.
-                    let _turn = Turn { queue: &queue, changed: &changed, runs: job.runs };
+                    let is_step = job.then.is_some();
+                    let _turn = Turn { queue: &queue, changed: &changed, runs: job.runs, is_step };
                     // Whoever reads this may have gone.
                     let _ = writeln!(std::io::stderr(), "$ {}", process::line(&job.command));
                     let done = run_one(&mut job);
+                    let followers = done.success().then(|| job.then.take()).flatten().map(|then| then());
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     let (totals, timings) = &mut *results;
                     tell(&job, &done, totals);
+                    match followers.transpose() {
+                        Ok(jobs) => add_jobs(&queue, &changed, jobs.unwrap_or_default()),
+                        Err(error) => totals.add_failure(&job.name(), &error.to_string()),
+                    }
                     timings.add(&job, done.took, done.tests);
                 }
             });
         }
-        let queue = || queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let built = build(&|jobs| {
-            let mut queue = queue();
-            queue.jobs.extend(jobs);
-            longest_first(&mut queue.jobs);
-            changed.notify_all();
-        });
-        let mut queue = queue();
+        let built = build(&|jobs| add_jobs(&queue, &changed, jobs));
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.is_building = false;
         if built.is_err() {
             queue.jobs.clear();
@@ -129,29 +138,39 @@ pub(super) fn run(
     })
 }
 
+fn add_jobs(queue: &Mutex<Queue>, changed: &Condvar, jobs: Vec<Job>) {
+    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    queue.jobs.extend(jobs);
+    longest_first(&mut queue.jobs);
+    changed.notify_all();
+}
+
 /// Something that runs, until it is dropped.
 struct Turn<'q> {
     queue: &'q Mutex<Queue>,
     changed: &'q Condvar,
     runs: Runs,
+    /// Others can run after it.
+    is_step: bool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         *queue.running.of(self.runs) -= 1;
+        queue.steps -= usize::from(self.is_step);
         self.changed.notify_all();
     }
 }
 
-/// Waits for a job that may run now; `None` when there are no more.
+/// Waits for a job that may run now; `None` when there are no more, and none that others make way for.
 fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Job> {
     let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if let Some(job) = queue.take() {
             return Some(job);
         }
-        if queue.jobs.is_empty() && !queue.is_building {
+        if queue.jobs.is_empty() && !queue.is_building && queue.steps == 0 {
             return None;
         }
         queue = changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -268,6 +287,8 @@ fn tell(job: &Job, done: &Done, totals: &mut Totals) {
     let _ = out.flush();
     match job.tells {
         Tells::ExitCode => totals.add_one(&name, success),
+        Tells::Step if success => {}
+        Tells::Step => totals.add_one(&name, false),
         Tells::LastSummary => totals.add(&name, &done.output, success),
         Tells::AllSummaries => totals.add_all(&name, &done.output, success),
     }
@@ -287,16 +308,16 @@ mod tests {
     }
 
     #[test]
-    fn only_guests_run_beside_a_recording() {
+    fn only_a_busy_process_runs_beside_a_recording() {
         let mut queue = Queue { is_building: false, ..Queue::new(2) };
         queue.jobs = vec![
             job("r1", Runs::Recording),
-            job("g1", Runs::Guest),
+            job("g1", Runs::Busy),
             job("a1", Runs::Anywhere),
-            job("g2", Runs::Guest),
+            job("g2", Runs::Busy),
             job("r2", Runs::Recording),
             job("a2", Runs::Anywhere),
-            job("g3", Runs::Guest),
+            job("g3", Runs::Busy),
         ];
         let take = |queue: &mut Queue| queue.take().map(|job| job.subject);
         assert_eq!(take(&mut queue).as_deref(), Some("a1"));
@@ -317,13 +338,13 @@ mod tests {
     #[test]
     fn a_processor_is_left_for_building_and_no_recording_runs_beside_it() {
         let mut queue = Queue::new(2);
-        queue.jobs = vec![job("r", Runs::Recording), job("g", Runs::Guest), job("a", Runs::Anywhere)];
+        queue.jobs = vec![job("r", Runs::Recording), job("g", Runs::Busy), job("a", Runs::Anywhere)];
         let take = |queue: &mut Queue| queue.take().map(|job| job.subject);
         assert_eq!(take(&mut queue).as_deref(), Some("a"));
         assert_eq!(take(&mut queue), None);
         queue.running.anywhere = 0;
         assert_eq!(take(&mut queue).as_deref(), Some("g"));
-        queue.running.guests = 0;
+        queue.running.busy = 0;
         assert_eq!(take(&mut queue), None);
         queue.is_building = false;
         assert_eq!(take(&mut queue).as_deref(), Some("r"));
@@ -355,6 +376,29 @@ mod tests {
         assert_eq!((totals.passed, totals.failed), (2, 0));
         let failed = run(|_| Err("no compiler".into()), &mut totals, &mut timings);
         assert_eq!(failed.expect_err("nothing was built").to_string(), "no compiler");
+    }
+
+    #[test]
+    fn what_a_step_makes_runs_after_it_and_nothing_after_one_that_failed() {
+        let scratch = Scratch::new().expect("there is room");
+        let file = scratch.path().join("made");
+        let step = |program: &str| {
+            let mut command = Command::new("touch");
+            command.arg(&file);
+            let then = || Ok(vec![Job::fuzz("after", command)]);
+            Job::step("fuzz", "build", Command::new(program), Box::new(then))
+        };
+        let (mut totals, mut timings) = (Totals::default(), Timings::default());
+        let mut run_step = |program: &str| {
+            let build = |add: &dyn Fn(Vec<Job>)| {
+                add(vec![step(program)]);
+                Ok(())
+            };
+            run(build, &mut totals, &mut timings).expect("it was built");
+            (totals.passed, totals.failed, file.exists())
+        };
+        assert_eq!(run_step("false"), (0, 1, false));
+        assert_eq!(run_step("true"), (1, 1, true));
     }
 
     #[test]

@@ -52,6 +52,12 @@ impl Totals {
         }
     }
 
+    /// Adds what could not be run.
+    pub(super) fn add_failure(&mut self, name: &str, why: &str) {
+        self.failed += 1;
+        self.notes.push(format!("failed: {name}: {why}"));
+    }
+
     /// `ok. 3 passed; 0 failed; ...`
     fn summary(&mut self, summary: &str) {
         let count = |what: &str| -> Option<u64> {
