@@ -21,6 +21,13 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// to it.
 const TCG: &str = "tcg,thread=single";
 
+/// All features that the emulator has: the same instructions in each run.
+const CPU: &str = "max";
+
+/// The same, but with instructions that the kernel copies and clears memory with by bytes, which TCG does one
+/// by one: without them it takes words.
+const CPU_OF_WORDS: &str = "max,-erms,-fsrm";
+
 const APPEND: &str = "console=ttyS0 panic=-1 oops=panic loglevel=7 no_timer_check noirqdebug";
 
 /// Set to `kvm` or `tcg` to have no other tried.
@@ -56,11 +63,15 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
+    fn cpu(&self) -> &'static str {
+        if self.counts_instructions { CPU } else { CPU_OF_WORDS }
+    }
+
     fn command(&self, accel: &str) -> Command {
         let mut command = Command::new(PROGRAM);
         command
             .args(["-no-user-config", "-nodefaults", "-display", "none", "-no-reboot"])
-            .args(["-accel", if accel == "tcg" { TCG } else { accel }, "-cpu", "max"])
+            .args(["-accel", if accel == "tcg" { TCG } else { accel }, "-cpu", self.cpu()])
             .args(["-smp", &self.cpus.to_string(), "-m", &self.memory.to_string()])
             .arg("-kernel")
             .arg(self.image)
