@@ -35,7 +35,7 @@ extern "C" fn aggregate_admit(cookie: u64, id: u64, other: u64) -> u64 {
     let cookie = cookie as u32;
     let Some(mut ring) = Ring::open(context::cpu(), cookie) else { return 0 };
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
-    let admitted = tasks::admits(&mut ring, &Current::get(), id as u32, other);
+    let admitted = tasks::admits(&mut ring, cookie, &Current::get(), id as u32, other);
     (admitted && thin::admits(&mut ring, cookie)).into()
 }
 

@@ -132,7 +132,7 @@ fn begin_in<const OWN: u32>(
 ) -> *mut u8 {
     let Some(mut ring) = open(cookie) else { return core::ptr::null_mut() };
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
-    if id & begin_flags::OF_ANYONE == 0 && !tasks::admits(&mut ring, current, id, other) {
+    if id & begin_flags::OF_ANYONE == 0 && !tasks::admits(&mut ring, cookie, current, id, other) {
         return core::ptr::null_mut();
     }
     if !thin::admits(&mut ring, cookie) {

@@ -57,7 +57,7 @@ extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
 fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
     let flags = if slot.flags & slot_flags::SWITCH != 0 { begin_flags::SWITCH } else { 0 };
-    if !tasks::admits(ring, &current, flags, || other_tid(ctx, slot)) {
+    if !tasks::admits(ring, cookie, &current, flags, || other_tid(ctx, slot)) {
         return;
     }
     if !parts::event_filter(ctx) {

@@ -24,6 +24,7 @@ global!(ASKING, u32, asking);
 global!(FILTER_TASKS, u32, filter_tasks);
 global!(FOLLOW_FORK, u32, follow_fork);
 global!(SCOPE, u32, scope);
+global!(EVERY_THREAD, u32, every_thread);
 global!(THINNED, u32, thinned);
 global!(RATE_BY_GROUP, u32, rate_by_group);
 global!(CHANGING, u32, changing);

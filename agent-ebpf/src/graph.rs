@@ -75,7 +75,7 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
             return None;
         }
         let mut ring = Ring::open(cpu, cookie)?;
-        if !tasks::admits(&mut ring, &current, flags, || None) {
+        if !tasks::admits(&mut ring, cookie, &current, flags, || None) {
             return None;
         }
         index = claim(owner, bucket);

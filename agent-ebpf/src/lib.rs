@@ -365,6 +365,8 @@ pub mod slot_flags {
     /// Fires at the first instruction of a function of a process. It has no frame yet: the address that it
     /// returns to is at the stack pointer, where a walk along frame pointers does not look.
     pub const FUNCTION_ENTRY: u32 = 32;
+    /// The event is recorded whichever threads the recording is about. Needs `EVERY_THREAD`.
+    pub const EVERY_THREAD: u32 = 64;
     /// The unit of the upper half, which says which element of `RATE_GROUPS` has the event's windows, counted
     /// from 1, where each control group has the limit of the event's rate for itself. The half is 0 where all
     /// share the limit. Before the event is loaded, any other number says the same.
@@ -595,6 +597,8 @@ pub mod globals {
     /// number. With none, all threads are within its scope. `SCOPED` has the threads that were within it when
     /// they were last seen running.
     pub const SCOPE: &str = "SCOPE";
+    /// `u32`: non-zero if some event is recorded whichever threads the recording is about.
+    pub const EVERY_THREAD: &str = "EVERY_THREAD";
     /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
     /// `u32`: non-zero if some event has a limit for each control group. Needs `THINNED`.

@@ -4,7 +4,7 @@
 //! one array lookup, nothing is allocated when a task is followed, and user space sets bits without a system
 //! call.
 
-use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord, begin_flags};
+use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord, begin_flags, slot_flags};
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes},
@@ -17,7 +17,7 @@ use crate::{
     atomic,
     context::{self, Current},
     diagnose, globals, graph,
-    maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
+    maps::{CONTROL, EVENTS, NAMES, SCOPED, TRACED, UNTRACED},
     ring::Ring,
     scope,
 };
@@ -36,15 +36,34 @@ pub enum Verdict {
     Own,
 }
 
-/// Whether the event of the ring is recorded, as [`judge`] says. Counts it if not.
+/// Whether the event of the ring in slot `cookie` is recorded, as [`judge`] says. Counts it if not.
 #[inline(always)]
-pub fn admits(ring: &mut Ring, current: &Current, flags: u32, other: impl Fn() -> Option<u32>) -> bool {
+pub fn admits(
+    ring: &mut Ring,
+    cookie: u32,
+    current: &Current,
+    flags: u32,
+    other: impl Fn() -> Option<u32>,
+) -> bool {
     match judge(ring.ctl, current, flags, other) {
         Verdict::Wanted => return true,
+        Verdict::Filtered if is_of_every_thread(cookie) => return true,
         Verdict::Filtered => ring.filter_out(),
         Verdict::Own => ring.leave_out_own(),
     }
     false
+}
+
+/// Whether the event in the slot is recorded whichever threads the recording is about. Only events of other
+/// threads come here.
+#[inline(always)]
+fn is_of_every_thread(cookie: u32) -> bool {
+    if globals::every_thread() == 0 {
+        return false;
+    }
+    let Some(slot) = EVENTS.get_ptr(cookie) else { return false };
+    // SAFETY: the map's value; the agent fills it in before it attaches the event, and not again.
+    unsafe { (*slot).flags & slot_flags::EVERY_THREAD != 0 }
 }
 
 /// Whether an event that fires while the current thread has the CPU is recorded. `flags` are `begin_flags`;

@@ -199,6 +199,10 @@ pub(super) fn create_object(
         (globals::FILTER_TASKS, options.filter_tasks.into()),
         (globals::FOLLOW_FORK, options.follow_fork.into()),
         (globals::SCOPE, options.scope),
+        (
+            globals::EVERY_THREAD,
+            options.slots.iter().any(|slot| slot.flags & slot_flags::EVERY_THREAD != 0).into(),
+        ),
         (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
         (globals::RATE_BY_GROUP, (!groups.is_empty()).into()),
         (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),

@@ -17,6 +17,7 @@ use kernel::proc;
 use kernel::tracefs::{Tracefs, TracefsError};
 use spec::TraceClock;
 use spec::{CHANNELS_MAX, check_name};
+use tracedat::ledger::EventChoice;
 use tracedat::reader::{Reader, Source};
 use tracedat::{Compression, FileOption, layout};
 
@@ -58,6 +59,10 @@ pub struct Manifest {
     /// Which threads and CPUs are recorded, in a few words; none if all are.
     #[serde(default)]
     pub only: Vec<String>,
+    /// Events of which not each firing is recorded, or that of more threads than others. A channel with sets
+    /// of rings has its own name here. An event that was removed may be there still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<EventChoice>,
     /// One more than the highest CPU id.
     pub cpu_count: u32,
     /// Random number of this recording.
@@ -116,6 +121,7 @@ impl Manifest {
             wall_time: false,
             channels: Vec::new(),
             only: Vec::new(),
+            choices: Vec::new(),
             cpu_count: 1,
             trace_id: random_id(),
             proc_maps: Vec::new(),
@@ -329,6 +335,7 @@ mod tests {
                 ..Default::default()
             }],
             only: vec!["CPUs 0-3".into()],
+            choices: vec![EventChoice { event: "a:b".into(), is_sampled: true, ..EventChoice::default() }],
             cpu_count: 4,
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],

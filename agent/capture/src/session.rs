@@ -41,6 +41,7 @@ use super::{
     user_symbols::MappingReader,
     watch::WatchOptions,
 };
+use agent_ebpf::slot_flags;
 use attach::detach::AttachTurn;
 use attach::ring::{Control, NameStream, RingId};
 use attach::{Misses, ProbeError, TaskTracker};
@@ -52,6 +53,7 @@ use ftrace_event::Cmdlines;
 use kernel::proc;
 use spec::StackKind;
 use stdx::output::{Output, OutputError};
+use tracedat::ledger::EventChoice;
 
 use self::track::Told;
 pub use self::{
@@ -266,6 +268,7 @@ impl Session {
         options.manifest.channels = recorded_channels(&options);
         let told = Told::new(&options.manifest.only, options.scope.as_ref());
         options.manifest.only = told.lines();
+        options.manifest.choices = event_choices(&options);
         let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
@@ -687,6 +690,21 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
     };
     let with_sets = |of: (u32, &ChannelOptions)| recorded_sets(channel(of), of.1.sets.as_ref());
     options.numbered().flat_map(with_sets).collect()
+}
+
+/// The events of which not each firing is recorded, or that of every thread in any scope.
+fn event_choices(options: &CaptureOptions) -> Vec<EventChoice> {
+    let of_channel = |channel: &ChannelOptions| {
+        let choices = channel.events.iter().map(|event| EventChoice {
+            channel: channel.name.clone(),
+            event: event.name.clone(),
+            every_thread: event.slot.flags & slot_flags::EVERY_THREAD != 0,
+            filter: event.filter.as_ref().map(|filter| filter.text.clone()),
+            is_sampled: event.slot.sample > 1,
+        });
+        choices.filter(|choice| choice.every_thread || choice.is_chosen()).collect::<Vec<_>>()
+    };
+    options.channels.iter().flat_map(of_channel).collect()
 }
 
 /// Now, by the wall clock, in nanoseconds since 1970: as the recording's clock stood to it at the start.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::{sync::Arc, time::Duration};
 
-use agent_ebpf::{EventLedger, LossCause};
+use agent_ebpf::{EventLedger, LossCause, slot_flags};
 
 use super::{
     RecordedChannel,
@@ -126,6 +126,8 @@ pub struct EventStats {
     pub own_threads: u64,
     /// Events that sampling left out: not a loss.
     pub sampled_out: u64,
+    /// Whether it was recorded of every thread, whatever the scope.
+    pub every_thread: bool,
     /// Its own filter.
     pub filter: Option<String>,
     /// Events lost, by [`LossCause`].
@@ -161,6 +163,7 @@ impl EventStats {
             lane: self.lane.to_owned(),
             recorded: self.recorded,
             cut: self.cut,
+            every_thread: self.every_thread,
             filter: self.filter.clone(),
             filtered: self.filtered,
             own_threads: self.own_threads,
@@ -302,6 +305,7 @@ impl Stats {
             names_lost: self.names_lost,
             cpus: self.cpus.iter().map(|cpu| self.row(cpu)).collect(),
             only: Vec::new(),
+            choices: Vec::new(),
             events: is_complete.then(|| fired.into_iter().map(row).collect()),
             silent: is_complete.then(|| self.silent(&silent)),
             programs: is_complete.then(|| self.recursion_misses.iter().map(program).collect()),
@@ -414,6 +418,7 @@ pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOption
             filtered: sum.filtered,
             own_threads: sum.own,
             sampled_out,
+            every_thread: event.slot.flags & slot_flags::EVERY_THREAD != 0,
             filter: event.filter.as_ref().map(|filter| filter.text.clone()),
             lost: sum.lost,
             lost_on,

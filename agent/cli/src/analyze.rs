@@ -396,7 +396,7 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
     }
     for event in &covered.unjoined {
         text += &format!(
-            "unknown: when what {} begins has ended; filters or sampling chose beginnings and ends, each on its own\n",
+            "unknown: when what {} begins has ended; filters, sampling or a choice of threads or CPUs left out others than of its end\n",
             terminal::name(event)
         );
     }

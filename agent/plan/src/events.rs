@@ -10,7 +10,7 @@ use agent_ebpf::{EventSlot, slot_flags};
 use super::{
     PlanError, Why,
     formats::Earlier,
-    rules::{EventRule, Rules, rate_flags},
+    rules::{EventRule, Rules},
     stacks::stack_flags,
 };
 use capture::{Active, CaptureEvent, CaptureProbe, EventFilter};
@@ -140,9 +140,10 @@ impl EventPlan {
         let tests = resolve(&chosen, wanted.rules)?;
         let mut plan = Self::default();
         let mut extended = BTreeMap::new();
-        for Chosen { format, rule, named_by } in chosen {
+        for Chosen { format, rule, named_by, of_every_thread } in chosen {
             let (_, spec, asked) = wanted.rules.selecting(rule);
-            let asked = Asked { what: &spec.what, rule: asked, test: tests.get(&format.name) };
+            let asked =
+                Asked { what: &spec.what, rule: asked, of_every_thread, test: tests.get(&format.name) };
             match plan.add(format, asked, wanted, named_by.is_some(), &mut lanes) {
                 Ok(text) => extended.extend(text.map(|text| (format.name.clone(), text))),
                 Err(reason) => match named_by {
@@ -198,7 +199,7 @@ impl EventPlan {
                     id,
                     sample: rule.sample.unwrap_or(0),
                     rate: rule.rate.unwrap_or(0),
-                    flags: slot_flags | stack_flags(rule) | rate_flags(rule.rate_by),
+                    flags: slot_flags | rule.flags | stack_flags(rule),
                     ..EventSlot::default()
                 },
                 prints_symbols,
@@ -308,7 +309,7 @@ impl EventPlan {
     fn add(
         &mut self,
         format: &EventFormat,
-        Asked { what, rule, test }: Asked<'_>,
+        Asked { what, rule, of_every_thread, test }: Asked<'_>,
         Wanted { facts, strings, .. }: Wanted<'_>,
         required: bool,
         lanes: &mut Lanes<'_>,
@@ -366,7 +367,10 @@ impl EventPlan {
             Some(chosen) => chosen,
             None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
         };
-        slot.flags |= stack_flags(rule) | rate_flags(rule.rate_by);
+        slot.flags |= rule.flags | stack_flags(rule);
+        if of_every_thread {
+            slot.flags |= slot_flags::EVERY_THREAD;
+        }
         self.events.push(CaptureEvent {
             name: name.to_string(),
             rule: Some(what.clone()),
@@ -421,6 +425,8 @@ pub(super) struct Wanted<'a> {
 struct Asked<'a> {
     what: &'a What,
     rule: &'a EventRule,
+    /// Whether any rule wants it of every thread.
+    of_every_thread: bool,
     /// The rule's filter, made for the event.
     test: Option<&'a Test>,
 }
@@ -432,6 +438,8 @@ struct Chosen<'a> {
     rule: usize,
     /// A rule that names it.
     named_by: Option<usize>,
+    /// Whether any rule wants it of every thread.
+    of_every_thread: bool,
 }
 
 impl<'a> Chosen<'a> {
@@ -439,7 +447,8 @@ impl<'a> Chosen<'a> {
         let found = selection.events.binary_search_by(|event| event.name.cmp(&format.name)).ok()?;
         let chosen_by = &selection.events[found].rules;
         let named_by = rules.naming(chosen_by, &format.name);
-        Some(Self { format, rule: *chosen_by.last()?, named_by })
+        let of_every_thread = chosen_by.iter().any(|index| rules.selecting(*index).1.every_thread);
+        Some(Self { format, rule: *chosen_by.last()?, named_by, of_every_thread })
     }
 }
 

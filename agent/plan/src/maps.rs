@@ -2,7 +2,7 @@
 
 use agent_ebpf::EventSlot;
 
-use super::{Kernel, PlanError, Why, error::InMap, events::FIRST_ID, rules::rate_flags};
+use super::{Kernel, PlanError, Why, error::InMap, events::FIRST_ID, rules::rule_flags};
 use ::kernel::features;
 use capture::{
     Active, CaptureEvent, CaptureProbe, ChannelOptions, EventFilter, MapOptions, program_function,
@@ -134,7 +134,7 @@ impl Kernel<'_> {
         let mut slot = plan_slot(name.system(), name.name(), &format).map_err(|error| unusable(&error))?;
         slot.sample = asked.spec.sample.unwrap_or(0);
         slot.rate = asked.spec.rate.unwrap_or(0);
-        slot.flags |= rate_flags(asked.spec.rate_by);
+        slot.flags |= rule_flags(asked.spec);
         let mut table = EventTable::new(Machine::default());
         table.add(name.system(), &described.text, &NoNames).map_err(|error| unusable(&error))?;
         let options = ResolveOptions { unknown_fields: false, live: true };
@@ -239,7 +239,7 @@ impl Kernel<'_> {
                 id: rule.id,
                 sample: asked.spec.sample.unwrap_or(0),
                 rate: asked.spec.rate.unwrap_or(0),
-                flags: slot_flags | rate_flags(asked.spec.rate_by),
+                flags: slot_flags | rule_flags(asked.spec),
                 ..EventSlot::default()
             },
             prints_symbols: false,

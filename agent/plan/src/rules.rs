@@ -24,18 +24,20 @@ pub(super) struct EventRule {
     pub(super) sample: Option<u32>,
     /// At most so many of each event in a second.
     pub(super) rate: Option<u32>,
-    /// Who shares that limit.
-    pub(super) rate_by: RateBy,
+    /// Of which threads they are, and who shares that limit: [flags](agent_ebpf::slot_flags) of an event.
+    pub(super) flags: u32,
     /// What they carry beside their own fields.
     pub(super) contexts: Contexts,
 }
 
-/// Who shares the limit, in [flags](agent_ebpf::slot_flags) of an event.
-pub(super) fn rate_flags(by: RateBy) -> u32 {
-    match by {
+/// Of which threads events are recorded, and who shares the limit of their rate, in
+/// [flags](agent_ebpf::slot_flags) of an event.
+pub(super) fn rule_flags(spec: &RuleSpec) -> u32 {
+    let of_rate = match spec.rate_by {
         RateBy::Event => 0,
         RateBy::Cgroup => slot_flags::RATE_BY_GROUP,
-    }
+    };
+    if spec.every_thread { of_rate | slot_flags::EVERY_THREAD } else { of_rate }
 }
 
 /// The rules of a channel.
@@ -65,14 +67,14 @@ impl<'a> Rules<'a> {
         of_channel.open(facts, counters).map_err(|error| at.field("contexts", error))?;
         let mut groups = Groups::default();
         let ready = |(number, spec): (usize, &'a RuleSpec)| {
-            let RuleSpec { what: _, optional: _, filter, language, sample, rate, rate_by, contexts: named } =
-                spec;
+            let RuleSpec { what: _, optional: _, every_thread: _, filter, language, .. } = spec;
+            let RuleSpec { sample, rate, rate_by: _, contexts: named, .. } = spec;
             let mut contexts = of_channel.clone();
             contexts.add(named);
             contexts.open(facts, counters).map_err(|error| at.of_rule(number, "contexts", error))?;
             let filter =
                 filter.as_ref().map(|text| groups.filter(at, number, (text, *language))).transpose()?;
-            let rule = EventRule { filter, sample: *sample, rate: *rate, rate_by: *rate_by, contexts };
+            let rule = EventRule { filter, sample: *sample, rate: *rate, flags: rule_flags(spec), contexts };
             Ok::<_, PlanError>((spec, rule))
         };
         let all = specs.iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;

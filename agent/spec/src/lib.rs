@@ -300,6 +300,11 @@ pub struct RuleSpec {
     /// are named; and without probes of programs and libraries that are not there, or refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub optional: bool,
+    /// Those of every thread, whichever the recording is about: what ends the work of a thread may come in
+    /// others, or in their interrupts. Of several rules that select an event, one suffices. The recorder's own
+    /// threads are left out all the same.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub every_thread: bool,
     /// Only those that match, in the language of [`RuleSpec::language`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -328,6 +333,7 @@ impl RuleSpec {
         Self {
             what,
             optional: false,
+            every_thread: false,
             filter: None,
             language: FilterLanguage::default(),
             sample: None,
@@ -345,8 +351,18 @@ impl RuleSpec {
     /// Whether something is said about its events but which they are.
     pub fn is_plain(&self) -> bool {
         // Without a rate, nobody shares one.
-        let Self { what: _, optional: _, filter, language: _, sample, rate, rate_by: _, contexts } = self;
-        filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
+        let Self {
+            what: _,
+            optional: _,
+            every_thread,
+            filter,
+            language: _,
+            sample,
+            rate,
+            rate_by: _,
+            contexts,
+        } = self;
+        !every_thread && filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
     }
 }
 

@@ -82,6 +82,10 @@ pub struct Ledger {
     /// By buffer and event: those that fired. Not known of a recording that was recovered.
     #[serde(default)]
     pub events: Option<Vec<LedgerEvent>>,
+    /// Events of which not each firing was to be recorded, or that of more threads than others, in a recording
+    /// whose counts by event are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<EventChoice>,
     /// By buffer, those that did not fire. Not known of a recording that was recovered, or that an older
     /// recorder made.
     #[serde(default)]
@@ -89,6 +93,43 @@ pub struct Ledger {
     /// By program.
     #[serde(default)]
     pub programs: Option<Vec<LedgerProgram>>,
+}
+
+/// Which firings of an event were to be recorded, beside the choice of threads and CPUs ([`Ledger::only`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventChoice {
+    /// The buffer; empty for the one that every file has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
+    /// `system:name`.
+    #[serde(default)]
+    pub event: String,
+    /// Whether they were those of every thread.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub every_thread: bool,
+    /// Its own filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Whether sampling left out others.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_sampled: bool,
+}
+
+impl EventChoice {
+    /// Whether something else than its thread decided which firings were recorded.
+    pub fn is_chosen(&self) -> bool {
+        self.filter.is_some() || self.is_sampled
+    }
+}
+
+impl Ledger {
+    /// What is known of each event that fired, or of those in [`Ledger::choices`].
+    pub fn event_choices(&self) -> Vec<EventChoice> {
+        match &self.events {
+            Some(rows) => rows.iter().map(LedgerEvent::choice).collect(),
+            None => self.choices.clone(),
+        }
+    }
 }
 
 /// Events of a buffer that were recorded from the beginning to the end, and did not fire.
@@ -320,6 +361,9 @@ pub struct LedgerEvent {
     /// Records in which a text was longer than its room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: u64,
+    /// Whether it was recorded of every thread, whatever [`Ledger::only`] leaves out of the others.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub every_thread: bool,
     /// Its own filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -347,6 +391,17 @@ pub struct LedgerEvent {
 }
 
 impl LedgerEvent {
+    /// Which firings of it were to be recorded, as far as others were left out.
+    pub fn choice(&self) -> EventChoice {
+        EventChoice {
+            channel: self.channel.clone(),
+            event: self.event.clone(),
+            every_thread: self.every_thread,
+            filter: self.filter.clone(),
+            is_sampled: self.sampled_out != 0,
+        }
+    }
+
     /// Which one it is, for a user.
     pub fn title(&self) -> String {
         let Self { channel, event, .. } = self;
@@ -546,6 +601,15 @@ mod tests {
             events: Some(vec![event]),
             ..Ledger::default()
         };
+        assert_eq!(Ledger::parse(&ledger.to_bytes()), Some(ledger.clone()));
+        let choice = EventChoice {
+            event: "a:b".to_owned(),
+            every_thread: true,
+            filter: Some("c == 1".to_owned()),
+            is_sampled: true,
+            ..EventChoice::default()
+        };
+        let ledger = Ledger { events: None, choices: vec![choice], ..ledger };
         assert_eq!(Ledger::parse(&ledger.to_bytes()), Some(ledger));
     }
 }

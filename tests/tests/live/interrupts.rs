@@ -20,6 +20,7 @@ use capture::Session;
 use capture::watch::Watch;
 use integration_tests::{
     agent,
+    answers::{list, number},
     daemon::{Daemon, ROOT},
     dat::{Dat, Record},
     harness::{files, ledger_in_info},
@@ -49,6 +50,10 @@ const TIMES: usize = 5;
 /// Held by the test whose threads keep the CPUs busy: those of one are enough.
 static CPUS: Mutex<()> = Mutex::new(());
 
+/// Of the threads that keep the CPUs busy: they take the time that others leave, and a quarter of the rest, so
+/// that recorders start as fast as usual.
+const NICE: i32 = 5;
+
 /// Threads of this process that keep all CPUs busy, each with a system call now and then, while `act` runs.
 /// Gives their ids, with what `act` gives.
 fn with_busy_threads<T>(act: impl FnOnce() -> T) -> (BTreeSet<u32>, T) {
@@ -56,6 +61,8 @@ fn with_busy_threads<T>(act: impl FnOnce() -> T) -> (BTreeSet<u32>, T) {
     let is_over = AtomicBool::new(false);
     let busy = |cpu: usize| {
         workload::on_cpu(cpu);
+        // SAFETY: the call takes numbers; 0 is the calling thread.
+        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) }, 0);
         while !is_over.load(Ordering::Relaxed) {
             (0..200_000).for_each(|_| std::hint::spin_loop());
             // SAFETY: the call takes no arguments.
@@ -289,6 +296,55 @@ fn threads_that_are_asked_for_bring_their_own_interrupts_only() {
 /// Whether a thread is of a process, or one of those that were before.
 fn is_thread_of(pid: u32, tid: u32, before: &BTreeSet<u32>) -> bool {
     before.contains(&tid) || Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+}
+
+/// The analysis of requests has what it needs whatever threads were chosen. The last choice leaves out the
+/// ends, which leaves nothing to be told of the requests.
+#[test]
+fn requests_of_chosen_threads_end_in_interrupts_of_others() {
+    let name = Path::new(&workload::command("direct", Path::new("/"))[0]).to_owned();
+    let name = name.file_name().unwrap().to_str().unwrap().to_owned();
+    // The kernel keeps 15 bytes of a name.
+    let name = &name[..name.len().min(15)];
+    let requests_only: Vec<&str> = REQUESTS.iter().flat_map(|event| ["-e", event]).chain(["-F"]).collect();
+    let scopes = [
+        &["--for", "io", "-F", "-c"][..],
+        &["--for", "io", "--lane", "generic", "-F", "-c"],
+        &["--for", "io", "-e", "block", "--comm", name],
+        &requests_only,
+    ];
+    for options in scopes {
+        let dir = tempfile::tempdir().unwrap();
+        let args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let args: Vec<String> = args.into_iter().chain(workload::command("direct", dir.path())).collect();
+        let hidden = HiddenEvents::start(&REQUESTS[1..]);
+        let (others, recording) = with_busy_threads(|| agent::record(&dir.path().join("trace.dat"), args));
+        let kept = kept(&recording.path, hidden);
+        let account = Account::read(dir.path());
+        let analyzed = agent::run(["analyze", "io", "--json", recording.path.to_str().unwrap()]);
+        let answer: Value = serde_json::from_slice(&analyzed.stdout).unwrap();
+        let of_tasks = list(&answer, "requesters")
+            .iter()
+            .filter(|row| row["tid"].as_u64().is_some_and(|tid| account.tasks.contains(&(tid as u32))));
+        let operations: Vec<&Value> = of_tasks.flat_map(|row| list(row, "operations")).collect();
+        let sum = |name: &str| operations.iter().map(|of| number(of, name)).sum::<u64>();
+        let unjoined = list(&answer["covered"], "unjoined");
+        if options == requests_only {
+            assert_eq!((operations.len(), unjoined), (0, &[json!(REQUESTS[0])][..]), "{options:?}");
+            continue;
+        }
+        assert!(unjoined.is_empty(), "{options:?}: {unjoined:?}");
+        let requests = requests(&recording.path, &account, &others);
+        println!("{options:?}: {requests:?}, {kept} kept");
+        assert!(requests.issued >= ISSUED && requests.in_others != 0, "{options:?}: {requests:?}");
+        assert!(sum("times.count") + kept >= requests.issued as u64, "{options:?}: {answer}");
+        assert!(sum("unfinished") <= kept, "{options:?}: {answer}");
+        // One request after the other. What others do at the same time is not recorded.
+        for device in list(&answer, "devices") {
+            assert!(device["average_depth"].as_f64().unwrap() <= 1.0, "{options:?}: {device}");
+            assert_eq!(number(device, "unmatched"), 0, "{options:?}: {device}");
+        }
+    }
 }
 
 /// How often each soft interrupt was served since the machine started, over all CPUs.

@@ -1,6 +1,7 @@
 //! Hands the records of a file on to an analysis.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{
     Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Names, Need, Scope, Topic, Unjoined,
@@ -10,7 +11,7 @@ use super::{
 use ftrace_event::stacks::{Origin, each_frame};
 use ftrace_event::{EventTable, FieldReader, Printer};
 use report::TraceFile;
-use tracedat::ledger::{Ledger, Pause};
+use tracedat::ledger::{EventChoice, Ledger, Pause};
 use tracedat::reader::{Record, Source};
 
 /// An analysis, and what its answer is about.
@@ -21,8 +22,7 @@ pub struct Feed<A> {
     known: KnownEvents,
     unjoined: Unjoined,
     followed: Followed,
-    /// Which threads and CPUs are recorded, where the file does not say it yet.
-    only: Vec<String>,
+    recorded: Arc<Recorded>,
     covered: Covered,
     first: Option<u64>,
     last: u64,
@@ -112,21 +112,16 @@ impl<A: Analysis> Feed<A> {
     where
         S: Source,
     {
-        let is_needed = |event: &Printer| {
-            A::TOPIC
-                .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
-        };
         let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
         let recorded = Recorded::of(file.reader());
         let unjoined = recorded.unjoined(file.events());
-        let followed = recorded.followed(file.events(), scope.buffer.as_deref());
         let mut feed = Self {
             analysis,
+            known: Self::known(file.events(), &unjoined),
+            followed: recorded.followed(file.events(), scope.buffer.as_deref()),
             scope,
-            known: KnownEvents::of(file.events(), |event| is_needed(event) && !unjoined.has(event)),
             unjoined,
-            followed,
-            only: Vec::new(),
+            recorded: Arc::new(recorded),
             covered: Covered::default(),
             first: None,
             last: 0,
@@ -142,6 +137,15 @@ impl<A: Analysis> Feed<A> {
         feed
     }
 
+    /// The events that the analysis uses, without those that cannot be joined.
+    fn known(events: &EventTable, unjoined: &Unjoined) -> KnownEvents {
+        let is_needed = |event: &Printer| {
+            A::TOPIC
+                .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
+        };
+        KnownEvents::of(events, |event| is_needed(event) && !unjoined.has(event))
+    }
+
     /// Tells which pauses a recording has had by now, if it goes on: those from before, and perhaps more. A
     /// file says itself which it has.
     pub fn know_pauses<S: Source>(&mut self, file: &TraceFile<S>, pauses: &[Pause]) {
@@ -149,15 +153,20 @@ impl<A: Analysis> Feed<A> {
         self.pauses.know(pauses.iter().map(|pause| pause.corrected(clock)));
     }
 
-    /// Tells which threads and CPUs are recorded, as a ledger would, if a recording goes on.
-    pub fn know_choice<S: Source>(&mut self, file: &TraceFile<S>, only: &[String]) {
-        if self.only != only {
-            self.followed = Followed::new(file.events(), only, false);
-            self.only = only.to_vec();
-            // What goes on was begun under another choice.
-            if self.first.is_some() {
-                self.lose_all(self.last);
-            }
+    /// Takes which threads and CPUs are recorded, and which firings of events, as a ledger would have it, of
+    /// a recording that goes on.
+    pub fn know_choice<S: Source>(&mut self, file: &TraceFile<S>, only: &[String], choices: &[EventChoice]) {
+        if self.recorded.is_choice(only, choices) {
+            return;
+        }
+        let recorded = Recorded::of_choice(only, choices);
+        self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
+        self.unjoined = recorded.unjoined(file.events());
+        self.known = Self::known(file.events(), &self.unjoined);
+        self.recorded = Arc::new(recorded);
+        // What goes on was begun under another choice.
+        if self.first.is_some() {
+            self.lose_all(self.last);
         }
     }
 
@@ -218,6 +227,7 @@ impl<A: Analysis> Feed<A> {
         }
         self.analysis.count(at, id);
         self.followed.note(id, record);
+        self.unjoined.note(id);
         let (is_known, is_picked) = (self.known.contains(id), self.analysis.picks(id));
         if !(is_known || is_picked) || !self.is_of_buffer(id, record.buffer) {
             return;
@@ -359,9 +369,9 @@ impl<A: Analysis> Feed<A> {
     }
 
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
-        let recorded = Recorded::of(file.reader());
-        let (missing, unseen) = self.lacks_of(&recorded, file.events(), topic);
-        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, only, unjoined, .. } = self;
+        let (missing, unseen) = self.lacks(file, topic);
+        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, recorded, unjoined, .. } =
+            self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
         if let Some((_, cpu)) = gaps.first() {
             analysis.lost(At { time: last, cpu: *cpu });
@@ -374,25 +384,21 @@ impl<A: Analysis> Feed<A> {
             let name = event.split_once(':').unwrap_or_default();
             topic.needs().iter().any(|need| need.uses(name.0, name.1))
         };
-        covered.unjoined = unjoined.names().iter().filter(is_used).cloned().collect();
-        covered.only = if only.is_empty() { recorded.only } else { only };
+        covered.unjoined = unjoined.names().filter(is_used).cloned().collect();
+        covered.only.clone_from(&recorded.only);
         (analysis.answer(end, &names(file)), covered)
     }
 
     /// What of the needs of an analysis is not met by the records so far: as such events were not recorded,
     /// and as far as it is not known whether they are.
     pub fn lacks<S: Source>(&self, file: &TraceFile<S>, topic: Topic) -> (Vec<Need>, Vec<Need>) {
-        self.lacks_of(&Recorded::of(file.reader()), file.events(), topic)
-    }
-
-    /// The same, with what the file says about which events were recorded.
-    fn lacks_of(&self, recorded: &Recorded, events: &EventTable, topic: Topic) -> (Vec<Need>, Vec<Need>) {
+        let events = file.events();
         let (mut missing, mut unseen) = (Vec::new(), Vec::new());
         for need in topic.needs() {
             if self.has_seen(events, need) || self.analysis.does_without(need) {
                 continue;
             }
-            match recorded.meets(events, need) {
+            match self.recorded.meets(events, need) {
                 WasRecorded::Yes => {}
                 WasRecorded::No => missing.push(*need),
                 WasRecorded::Perhaps => unseen.push(*need),

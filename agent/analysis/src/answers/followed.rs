@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::known::{Context, Event, Follows, Known, Tid};
 use super::{recorded::Recorded, state, threads::TIDS};
-use ftrace_event::{EventTable, FieldReader};
+use ftrace_event::{EventTable, FieldReader, Printer};
 use stdx::input::glob;
 use tracedat::reader::{Reader, Record, Source};
 
@@ -23,7 +23,7 @@ const MOST_NAMES: usize = 1 << 10;
 /// What a recording says of the threads and CPUs that it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is about something else")]
-struct Choice {
+pub(super) struct Choice {
     threads: Chosen,
     /// A thread is recorded from its first moment on, or from that of the recording; it does not become one
     /// of those that are while it runs.
@@ -40,6 +40,23 @@ struct Choice {
     not_names: Vec<String>,
     /// Nothing but these says which threads are recorded.
     is_by_one: bool,
+}
+
+/// Where both halves of a pair of events fire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halves {
+    /// In one thread, or in the interrupt of it.
+    OfThread,
+    /// The same, and on one CPU.
+    InOneGo,
+    /// On one CPU, the second one in an interrupt.
+    OnCpu,
+    /// Anywhere, the second one in an interrupt.
+    EndsInInterrupt,
+    /// Anywhere, and the second one is recorded of every thread.
+    EndsWithAll,
+    /// Anywhere.
+    Anywhere,
 }
 
 /// Which threads are recorded.
@@ -81,7 +98,7 @@ pub struct Followed {
 
 impl Choice {
     /// From the lines of a ledger, each of which leaves out others.
-    fn of(only: &[String]) -> Self {
+    pub(super) fn of(only: &[String]) -> Self {
         let (of_cpus, of_threads): (Vec<&String>, Vec<_>) =
             only.iter().partition(|line| line.starts_with("CPUs "));
         let mut choice = Self {
@@ -102,6 +119,26 @@ impl Choice {
             choice.threads = Chosen::Unknown;
         }
         choice
+    }
+
+    /// The same, or that nothing is known of threads if something else chose them.
+    #[must_use]
+    pub(super) fn unless(self, are_chosen: bool) -> Self {
+        let threads = if are_chosen { Chosen::Unknown } else { self.threads };
+        Self { threads, ..self }
+    }
+
+    /// Whether both halves of a pair that fires like this are recorded, or none, or the same one each time.
+    pub(super) fn joins(&self, halves: Halves) -> bool {
+        let by_threads = match self.threads {
+            Chosen::All => true,
+            Chosen::Most { .. } => halves != Halves::Anywhere,
+            Chosen::Some { .. } | Chosen::Unknown => {
+                matches!(halves, Halves::OfThread | Halves::InOneGo | Halves::EndsWithAll)
+            }
+        };
+        let is_on_cpu = matches!(halves, Halves::InOneGo | Halves::OnCpu);
+        by_threads && (self.has_all_cpus || is_on_cpu)
     }
 
     fn add(&mut self, line: &str) {
@@ -191,13 +228,13 @@ impl Followed {
         Recorded::of(reader).followed(events, None)
     }
 
-    /// Of a recording that has these events, and whose ledger has these lines of what was recorded.
-    /// `are_switches_chosen`: whether switches were left out by something else than their threads.
-    pub fn new(events: &EventTable, only: &[String], are_switches_chosen: bool) -> Self {
-        let mut choice = Choice::of(only);
-        if are_switches_chosen {
-            choice.threads = Chosen::Unknown;
-        }
+    /// Of a recording that has these events, and of which this was chosen. `is_of_every_thread`: whether an
+    /// event is recorded whatever thread it is of.
+    pub(super) fn new(
+        events: &EventTable,
+        choice: Choice,
+        is_of_every_thread: &dyn Fn(&Printer) -> bool,
+    ) -> Self {
         let mut whose = Vec::new();
         for event in events.iter() {
             let id = usize::from(event.format().id);
@@ -209,9 +246,9 @@ impl Followed {
                 ("sched", "sched_switch" | "sched_waking" | "sched_wakeup" | "sched_wakeup_new")
             );
             // A stack may be that of such an event.
-            let is_of_two = is_of_two || event.is_stack();
+            let may_be_of_others = is_of_two || event.is_stack() || is_of_every_thread(event);
             let field = |name| event.field_index(name).and_then(|index| event.field(index));
-            let pid = field("common_pid").filter(|_| !is_of_two);
+            let pid = field("common_pid").filter(|_| !may_be_of_others);
             whose[id] = pid.map(|pid| Whose { pid, flags: field("common_flags") });
         }
         Self::from(choice, whose)
@@ -301,6 +338,7 @@ impl Followed {
             other: self.has(other),
             every_cpu: self.choice.has_all_cpus,
             from_begin: self.choice.is_from_begin,
+            all: false,
         };
         if let Known::Switch(switch) = &event.known
             && state::off(switch.prev_state).is_none()
@@ -458,7 +496,7 @@ mod tests {
         assert_eq!(switch(&mut followed, 8, 1, 9), (false, false));
         let mut woken = event(8, Known::Wakeup(Wakeup { tid: 7, comm: b"", is_new: false }));
         followed.mark(&mut woken);
-        assert_eq!(woken.follows, Follows { current: false, ..Follows::ALL });
+        assert_eq!(woken.follows, Follows { current: false, all: false, ..Follows::ALL });
     }
 
     #[test]
@@ -474,7 +512,35 @@ mod tests {
         let mut followed = Followed::told(&["CPUs 1"]);
         let mut event = event(7, Known::Migrate { tid: 8 });
         followed.mark(&mut event);
-        assert_eq!(event.follows, Follows { every_cpu: false, ..Follows::ALL });
+        assert_eq!(event.follows, Follows { every_cpu: false, all: false, ..Follows::ALL });
+    }
+
+    /// Ends of requests are recorded of every thread: they show none of the chosen ones.
+    #[test]
+    fn events_of_every_thread_show_nobody() {
+        let format = |id: u16| {
+            format!(
+                "name: e{id}\nID: {id}\nformat:\n\
+                 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+                 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
+            )
+        };
+        let mut events = EventTable::new(ftrace_event::Machine::default());
+        for id in [1, 2] {
+            events.add("s", &format(id), &ftrace_event::NoNames).unwrap();
+        }
+        let choice = Choice::of(&["the command".to_owned()]);
+        let mut followed = Followed::new(&events, choice, &|event| event.name() == "e2");
+        for (id, tid) in [(1_u16, 7_u32), (2, 8)] {
+            let mut data = [0; 8];
+            data[..2].copy_from_slice(&id.to_le_bytes());
+            data[4..].copy_from_slice(&tid.to_le_bytes());
+            let endian = ftrace_event::Endian::Little;
+            let record =
+                Record { reader: 0, buffer: 0, cpu: 0, timestamp: 0, missed: None, data: &data, endian };
+            followed.note(id, &record);
+        }
+        assert_eq!((followed.has(7), followed.has(8)), (true, false));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use super::{Analysis, Covered, Feed, Need, Topic};
 use report::TraceFile;
-use tracedat::ledger::Pause;
+use tracedat::ledger::{EventChoice, Pause};
 use tracedat::reader::{Record, Source};
 
 /// Most intervals without a record, one after the other, that are told one by one. More of them, behind a
@@ -68,9 +68,9 @@ impl<A: Analysis> Intervals<A> {
         self.feed.know_pauses(file, pauses);
     }
 
-    /// Tells which threads and CPUs are recorded, as [`Feed::know_choice`] does.
-    pub fn know_choice<S: Source>(&mut self, file: &TraceFile<S>, only: &[String]) {
-        self.feed.know_choice(file, only);
+    /// Takes which threads, CPUs, and firings of events are recorded, as [`Feed::know_choice`] does.
+    pub fn know_choice<S: Source>(&mut self, file: &TraceFile<S>, only: &[String], choices: &[EventChoice]) {
+        self.feed.know_choice(file, only, choices);
     }
 
     /// A page or chunk could not be read.

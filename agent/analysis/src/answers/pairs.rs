@@ -6,9 +6,10 @@
 //! be that of another beginning, which is not. Such beginnings are not handed on: durations, errors of what
 //! was begun and the like are unknown, and ends have no beginning.
 
+use super::followed::{Choice, Halves};
 use super::recorded::Recorded;
 use ftrace_event::{EventTable, Printer};
-use tracedat::ledger::LedgerEvent;
+use tracedat::ledger::EventChoice;
 use tracedat::reader::{Reader, Source};
 
 /// Events that begin and end something.
@@ -17,6 +18,8 @@ struct Pair {
     ends: &'static [(&'static str, &'static str)],
     /// Fields that both have, with the same value in both.
     same: &'static [&'static str],
+    /// Where both fire.
+    halves: Halves,
 }
 
 /// What ends memory of the kernel.
@@ -28,30 +31,70 @@ const PAIRS: &[Pair] = &[
         begins: ("raw_syscalls", "sys_enter"),
         ends: &[("raw_syscalls", "sys_exit"), ("syscalls", "sys_exit_*")],
         same: &["id"],
+        halves: Halves::OfThread,
     },
     Pair {
         begins: ("syscalls", "sys_enter_*"),
         ends: &[("syscalls", "sys_exit_*"), ("raw_syscalls", "sys_exit")],
         same: &["__syscall_nr", "nr"],
+        halves: Halves::OfThread,
     },
-    Pair { begins: ("irq", "irq_handler_entry"), ends: &[("irq", "irq_handler_exit")], same: &["irq"] },
-    Pair { begins: ("irq", "softirq_raise"), ends: &[("irq", "softirq_entry")], same: &["vec"] },
-    Pair { begins: ("irq", "softirq_entry"), ends: &[("irq", "softirq_exit")], same: &["vec"] },
-    Pair { begins: ("block", "block_rq_insert"), ends: &[("block", "block_rq_issue")], same: &["dev"] },
-    Pair { begins: ("block", "block_rq_issue"), ends: &[("block", "block_rq_complete")], same: &["dev"] },
-    Pair { begins: ("lock", "contention_begin"), ends: &[("lock", "contention_end")], same: &["lock_addr"] },
-    Pair { begins: ("kmem", "mm_page_alloc"), ends: &[("kmem", "mm_page_free")], same: &["pfn"] },
-    Pair { begins: ("kmem", "kmalloc"), ends: SLAB_ENDS, same: &["ptr"] },
-    Pair { begins: ("kmem", "kmem_cache_alloc"), ends: SLAB_ENDS, same: &["ptr"] },
+    Pair {
+        begins: ("irq", "irq_handler_entry"),
+        ends: &[("irq", "irq_handler_exit")],
+        same: &["irq"],
+        halves: Halves::InOneGo,
+    },
+    Pair {
+        begins: ("irq", "softirq_raise"),
+        ends: &[("irq", "softirq_entry")],
+        same: &["vec"],
+        halves: Halves::OnCpu,
+    },
+    Pair {
+        begins: ("irq", "softirq_entry"),
+        ends: &[("irq", "softirq_exit")],
+        same: &["vec"],
+        halves: Halves::InOneGo,
+    },
+    // A request that is done is not in the queue either.
+    Pair {
+        begins: ("block", "block_rq_insert"),
+        ends: &[("block", "block_rq_issue"), ("block", "block_rq_complete")],
+        same: &["dev"],
+        halves: Halves::Anywhere,
+    },
+    Pair {
+        begins: ("block", "block_rq_issue"),
+        ends: &[("block", "block_rq_complete")],
+        same: &["dev"],
+        halves: Halves::EndsInInterrupt,
+    },
+    Pair {
+        begins: ("lock", "contention_begin"),
+        ends: &[("lock", "contention_end")],
+        same: &["lock_addr"],
+        halves: Halves::OfThread,
+    },
+    Pair {
+        begins: ("kmem", "mm_page_alloc"),
+        ends: &[("kmem", "mm_page_free")],
+        same: &["pfn"],
+        halves: Halves::Anywhere,
+    },
+    Pair { begins: ("kmem", "kmalloc"), ends: SLAB_ENDS, same: &["ptr"], halves: Halves::Anywhere },
+    Pair { begins: ("kmem", "kmem_cache_alloc"), ends: SLAB_ENDS, same: &["ptr"], halves: Halves::Anywhere },
     Pair {
         begins: ("vmscan", "mm_vmscan_direct_reclaim_begin"),
         ends: &[("vmscan", "mm_vmscan_direct_reclaim_end")],
         same: &[],
+        halves: Halves::OfThread,
     },
     Pair {
         begins: ("vmscan", "mm_vmscan_memcg_reclaim_begin"),
         ends: &[("vmscan", "mm_vmscan_memcg_reclaim_end")],
         same: &[],
+        halves: Halves::OfThread,
     },
 ];
 
@@ -61,10 +104,10 @@ const OF_THREAD: [&str; 3] = ["common_pid", "comm", "COMM"];
 /// Beginnings that cannot be joined.
 #[derive(Clone, Debug, Default)]
 pub struct Unjoined {
-    /// By the events' numbers.
-    events: Vec<bool>,
-    /// `system:name` of each.
-    names: Vec<String>,
+    /// By the events' numbers, which of `names` it is.
+    events: Vec<Option<usize>>,
+    /// `system:name` of each, and whether there was a record of it.
+    names: Vec<(String, bool)>,
     /// Whether filters or sampling left out beginnings of system calls.
     pub calls_begin_unseen: bool,
     /// Whether they left out ends.
@@ -77,19 +120,16 @@ impl Unjoined {
         Recorded::of(reader).unjoined(events)
     }
 
-    /// Those of a file with these events, of which a ledger says this.
-    pub(super) fn of(events: &EventTable, rows: &[&LedgerEvent]) -> Self {
+    /// Those of a recording with these events, of which this was recorded, of these threads and CPUs.
+    pub(super) fn of(events: &EventTable, rows: &[EventChoice], threads: &Choice) -> Self {
         let mut unjoined = Self::default();
-        let chosen = rows.iter().filter(|row| is_chosen(row));
+        let chosen = rows.iter().filter(|row| row.is_chosen());
         let mut calls = chosen.clone().filter_map(|row| {
             let (system, name) = row.event.split_once(':')?;
             matches!(system, "syscalls" | "raw_syscalls").then_some(name)
         });
         unjoined.calls_begin_unseen = calls.clone().any(|name| name.starts_with("sys_enter"));
         unjoined.calls_end_unseen = calls.any(|name| name.starts_with("sys_exit"));
-        if chosen.count() == 0 {
-            return unjoined;
-        }
         for event in events.iter() {
             let name = (event.system(), event.name());
             let Some((pair, part)) = PAIRS.iter().find_map(|pair| Some((pair, matched(pair.begins, name)?)))
@@ -98,7 +138,10 @@ impl Unjoined {
             };
             let begins: Vec<_> = rows.iter().filter(|row| is_of(row, event)).collect();
             let ends: Vec<_> = rows.iter().filter(|row| pair.has_end(part, row)).collect();
-            if ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end))) {
+            let is_end_of_all = ends.iter().any(|end| end.every_thread);
+            let halves = if is_end_of_all { Halves::EndsWithAll } else { pair.halves };
+            let are_apart = !threads.joins(halves);
+            if are_apart || ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end))) {
                 unjoined.add(event);
             }
         }
@@ -108,26 +151,34 @@ impl Unjoined {
     fn add(&mut self, event: &Printer) {
         let id = usize::from(event.format().id);
         if self.events.len() <= id {
-            self.events.resize(id + 1, false);
+            self.events.resize(id + 1, None);
         }
-        self.events[id] = true;
-        self.names.push(format!("{}:{}", event.system(), event.name()));
+        self.events[id] = Some(self.names.len());
+        self.names.push((format!("{}:{}", event.system(), event.name()), false));
+    }
+
+    /// Takes the event of a record.
+    #[inline]
+    pub(super) fn note(&mut self, id: u16) {
+        if let Some(index) = self.events.get(usize::from(id)).copied().flatten() {
+            self.names[index].1 = true;
+        }
     }
 
     /// Whether the beginnings that an event tells of cannot be joined.
     pub fn has(&self, event: &Printer) -> bool {
-        self.events.get(usize::from(event.format().id)).is_some_and(|is_there| *is_there)
+        self.events.get(usize::from(event.format().id)).is_some_and(Option::is_some)
     }
 
-    /// `system:name` of each such event.
-    pub fn names(&self) -> &[String] {
-        &self.names
+    /// `system:name` of each such event of which there were records.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().filter(|(_, was_seen)| *was_seen).map(|(name, _)| name)
     }
 }
 
 impl Pair {
     /// Whether a row is of an event that ends what one with this part of its name begins.
-    fn has_end(&self, part: &str, row: &LedgerEvent) -> bool {
+    fn has_end(&self, part: &str, row: &EventChoice) -> bool {
         let Some(name) = row.event.split_once(':') else { return false };
         self.ends
             .iter()
@@ -135,11 +186,11 @@ impl Pair {
     }
 
     /// Whether each recorded end is that of the last recorded beginning before it.
-    fn joins(&self, begin: &LedgerEvent, end: &LedgerEvent) -> bool {
-        if !is_chosen(begin) || !is_chosen(end) {
+    fn joins(&self, begin: &EventChoice, end: &EventChoice) -> bool {
+        if !begin.is_chosen() || !end.is_chosen() {
             return true;
         }
-        let are_sampled = begin.sampled_out != 0 || end.sampled_out != 0;
+        let are_sampled = begin.is_sampled || end.is_sampled;
         let are_same = begin.filter.is_some() && begin.filter == end.filter;
         let fields = begin.filter.as_deref().map(fields).unwrap_or_default();
         !are_sampled
@@ -148,12 +199,8 @@ impl Pair {
     }
 }
 
-/// Whether something else than its thread decided which firings of an event were recorded.
-pub(super) fn is_chosen(row: &LedgerEvent) -> bool {
-    row.filter.is_some() || row.sampled_out != 0
-}
-
-fn is_of(row: &LedgerEvent, event: &Printer) -> bool {
+/// Whether it is about this event.
+pub(super) fn is_of(row: &EventChoice, event: &Printer) -> bool {
     row.event.split_once(':') == Some((event.system(), event.name()))
 }
 
@@ -181,18 +228,21 @@ mod tests {
     use super::*;
     use ftrace_event::{Machine, NoNames};
 
-    fn row(event: &str, filter: Option<&str>, sampled_out: u64) -> LedgerEvent {
-        LedgerEvent {
-            event: event.to_owned(),
-            filter: filter.map(str::to_owned),
-            sampled_out,
-            ..LedgerEvent::default()
-        }
+    fn row(event: &str, filter: Option<&str>, is_sampled: bool) -> EventChoice {
+        let filter = filter.map(str::to_owned);
+        EventChoice { event: event.to_owned(), filter, is_sampled, ..EventChoice::default() }
     }
 
     /// The events of these rows whose beginnings cannot be joined.
     fn unjoined(rows: &[(&str, Option<&str>, u64)]) -> Vec<String> {
-        let formats = rows.iter().zip(100..).map(|((event, ..), id)| {
+        let rows: Vec<_> =
+            rows.iter().map(|(event, filter, sampled)| row(event, *filter, *sampled != 0)).collect();
+        unjoined_of(&[], &rows)
+    }
+
+    /// The same of a recording that says this of its threads and CPUs.
+    fn unjoined_of(only: &[&str], rows: &[EventChoice]) -> Vec<String> {
+        let formats = rows.iter().zip(100..).map(|(EventChoice { event, .. }, id)| {
             let (system, name) = event.split_once(':').unwrap();
             let text = format!(
                 "name: {name}\nID: {id}\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
@@ -205,9 +255,9 @@ mod tests {
         for (system, text) in &formats {
             events.add(system, text, &NoNames).unwrap();
         }
-        let rows: Vec<_> =
-            rows.iter().map(|(event, filter, sampled)| row(event, *filter, *sampled)).collect();
-        Unjoined::of(&events, &rows.iter().collect::<Vec<_>>()).names
+        let only: Vec<_> = only.iter().map(|line| (*line).to_owned()).collect();
+        let unjoined = Unjoined::of(&events, rows, &Choice::of(&only));
+        unjoined.names.into_iter().map(|(name, _)| name).collect()
     }
 
     const ENTER: &str = "raw_syscalls:sys_enter";
@@ -246,6 +296,51 @@ mod tests {
         assert_eq!(unjoined(&rows), [open]);
         assert_eq!(unjoined(&[(open, Some("flags == 0"), 0), (reads, Some("ret < 0"), 0)]), [""; 0]);
         assert_eq!(unjoined(&[(open, Some("flags == 0"), 0), (EXIT, Some("ret < 0"), 0)]), [open]);
+    }
+
+    const INSERT: &str = "block:block_rq_insert";
+    const ISSUE: &str = "block:block_rq_issue";
+    const COMPLETE: &str = "block:block_rq_complete";
+
+    #[test]
+    fn threads_and_cpus_choose_both_halves_only_where_both_fire_there() {
+        let names = [
+            ENTER,
+            EXIT,
+            "irq:irq_handler_entry",
+            "irq:irq_handler_exit",
+            "irq:softirq_raise",
+            "irq:softirq_entry",
+            "irq:softirq_exit",
+            INSERT,
+            ISSUE,
+            COMPLETE,
+            "lock:contention_begin",
+            "lock:contention_end",
+            "kmem:kmalloc",
+            "kmem:kfree",
+        ];
+        let rows = names.map(|event| row(event, None, false));
+        let of = |only: &[&str]| unjoined_of(only, &rows);
+        assert_eq!(of(&[]), [""; 0]);
+        let of_threads = ["irq:softirq_raise", INSERT, ISSUE, "kmem:kmalloc"];
+        assert_eq!(of(&["the command with their children"]), of_threads);
+        assert_eq!(of(&["threads named dd"]), of_threads);
+        assert_eq!(of(&["all but threads named dd"]), [INSERT, "kmem:kmalloc"]);
+        assert_eq!(of(&["CPUs 0"]), [ENTER, INSERT, ISSUE, "lock:contention_begin", "kmem:kmalloc"]);
+    }
+
+    #[test]
+    fn an_end_that_is_recorded_of_every_thread_ends_what_a_scope_has_begun() {
+        let rows = [INSERT, ISSUE, COMPLETE].map(|event| row(event, None, false));
+        let mut of_all = rows.clone();
+        of_all[2].every_thread = true;
+        for only in ["processes 7", "threads named dd", "all but threads named dd"] {
+            assert_eq!(unjoined_of(&[only], &of_all), [""; 0], "{only}");
+            assert_ne!(unjoined_of(&[only], &rows), [""; 0], "{only}");
+        }
+        // Not of every CPU.
+        assert_eq!(unjoined_of(&["CPUs 0"], &of_all), [INSERT, ISSUE]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Followed, Need, Scope, Topic, Unjoined, pairs::is_chosen};
-use ftrace_event::EventTable;
-use tracedat::ledger::{Ledger, LedgerEvent, LedgerSilent};
+use super::{Followed, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
+use ftrace_event::{EventTable, Printer};
+use tracedat::ledger::{EventChoice, Ledger, LedgerEvent, LedgerSilent};
 use tracedat::reader::{Reader, Source};
 
 /// An event that an analysis uses, and that was not recorded each time that it fired.
@@ -35,15 +35,17 @@ pub struct Partly {
 pub(super) struct Recorded {
     /// What our recorder says of each that fired; others say nothing.
     rows: Vec<LedgerEvent>,
-    /// The same of the other recordings, if the file was merged of several.
-    rows_of_others: Vec<LedgerEvent>,
+    /// Which firings of events were recorded, of all recordings that the file was merged of.
+    choices: Vec<EventChoice>,
     /// Those that did not.
     silent: Vec<LedgerSilent>,
     /// Which threads and CPUs were recorded, if not all.
     pub(super) only: Vec<String>,
     /// Whether threads that were left out left out interrupts, too.
     leaves_out_interrupts: bool,
-    /// Whether the file was merged of recordings of which others were chosen.
+    /// Whether the file was merged of several recordings.
+    is_merged: bool,
+    /// Whether others were chosen in one of them than in another.
     is_mixed: bool,
 }
 
@@ -59,30 +61,56 @@ pub(super) enum WasRecorded {
 impl Recorded {
     pub(super) fn of<S: Source>(reader: &Reader<S>) -> Self {
         let mut ledgers = Ledger::all_of(reader);
-        let Some(Ledger { events, silent, only, leaves_out_interrupts, .. }) = ledgers.next() else {
+        let Some(first) = ledgers.next() else {
             return Self::default();
         };
+        let mut choices = first.event_choices();
+        let Ledger { events, silent, only, leaves_out_interrupts, .. } = first;
         let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
-        let (mut rows_of_others, mut is_mixed) = (Vec::new(), false);
+        let (mut is_merged, mut is_mixed) = (false, false);
         for other in ledgers {
+            is_merged = true;
             is_mixed |= other.only != only;
-            rows_of_others.extend(other.events.unwrap_or_default());
+            choices.extend(other.event_choices());
         }
-        Self { rows, rows_of_others, silent, only, leaves_out_interrupts, is_mixed }
+        Self { rows, choices, silent, only, leaves_out_interrupts, is_merged, is_mixed }
+    }
+
+    /// Of a recording that goes on: which threads and CPUs are recorded, in the words of a ledger, and which
+    /// firings of events.
+    pub(super) fn of_choice(only: &[String], choices: &[EventChoice]) -> Self {
+        Self { only: only.to_vec(), choices: choices.to_vec(), ..Self::default() }
+    }
+
+    /// Whether this is what was known already of a recording that goes on.
+    pub(super) fn is_choice(&self, only: &[String], choices: &[EventChoice]) -> bool {
+        (self.only.as_slice(), self.choices.as_slice()) == (only, choices)
     }
 
     /// Which beginnings cannot be joined with ends.
     pub(super) fn unjoined(&self, events: &EventTable) -> Unjoined {
-        let rows = self.rows.iter().chain(&self.rows_of_others);
-        Unjoined::of(events, &rows.collect::<Vec<_>>())
+        Unjoined::of(events, &self.choices, &self.threads_and_cpus())
     }
 
     /// Which threads the recording follows, or one of its buffers.
     pub(super) fn followed(&self, events: &EventTable, buffer: Option<&str>) -> Followed {
-        let is_of_buffer = |row: &&LedgerEvent| buffer.is_none_or(|buffer| buffer == row.channel);
-        let rows = self.rows.iter().filter(is_of_buffer).chain(&self.rows_of_others);
-        let mut switches = rows.filter(|row| row.event == "sched:sched_switch");
-        Followed::new(events, &self.only, self.is_mixed || switches.any(is_chosen))
+        // Merging gives buffers other names.
+        let is_of_buffer = |of: &str| self.is_merged || buffer.is_none_or(|buffer| buffer == of);
+        let are_switches_chosen = self.choices.iter().any(|choice| {
+            choice.event == "sched:sched_switch" && choice.is_chosen() && is_of_buffer(&choice.channel)
+        });
+        let choice = self.threads_and_cpus().unless(are_switches_chosen);
+        Followed::new(events, choice, &|event| self.is_of_every_thread(event))
+    }
+
+    /// Which threads and CPUs were recorded.
+    fn threads_and_cpus(&self) -> Choice {
+        Choice::of(&self.only).unless(self.is_mixed)
+    }
+
+    /// Whether an event was recorded of every thread, whatever the scope.
+    fn is_of_every_thread(&self, event: &Printer) -> bool {
+        self.choices.iter().any(|choice| choice.every_thread && is_of(choice, event))
     }
 
     /// Whether an event that meets a need was recorded, of which there are no records.

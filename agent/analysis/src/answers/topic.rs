@@ -42,17 +42,40 @@ pub struct Need {
     /// Whether these are to be followed by stacks.
     #[serde(skip)]
     pub has_stacks: bool,
+    /// Whether these are to be recorded of every thread, whichever a recording is about: they come in
+    /// interrupts, or in other threads than what they end.
+    #[serde(skip)]
+    pub of_every_thread: bool,
 }
 
 /// What one of these events tells, of which the first is to be recorded.
 const fn need(tells: &'static str, is_required: bool, events: &'static [&'static str]) -> Need {
-    Need { tells, is_required, events, records: events.split_at(1).0, has_stacks: false }
+    Need {
+        tells,
+        is_required,
+        events,
+        records: events.split_at(1).0,
+        has_stacks: false,
+        of_every_thread: false,
+    }
 }
 
 /// The same, with the stacks of the kernel and of the process behind each.
 const fn with_stacks(need: Need) -> Need {
     Need { has_stacks: true, ..need }
 }
+
+/// The same of every thread, whichever a recording is about.
+const fn of_every_thread(need: Need) -> Need {
+    Need { of_every_thread: true, ..need }
+}
+
+/// Ends of requests come in interrupts.
+const REQUESTS_END: Need =
+    of_every_thread(need("when requests to disks are done", false, &["block:block_rq_complete"]));
+/// Requests are given back in interrupts, too.
+const REQUESTS_BACK: Need =
+    of_every_thread(need("requests that disks give back", false, &["block:block_rq_requeue"]));
 
 const SWITCHES: &[&str] = &["sched:sched_switch"];
 const WAKEUPS: Need = need("when threads are woken", false, &["sched:sched_waking", "sched:sched_wakeup"]);
@@ -192,15 +215,16 @@ const FILE_CALLS_END: &[&str] = &[
 
 const IO: &[Need] = &[
     need("when requests come to disks", false, &["block:block_rq_issue"]),
-    need("when requests to disks are done", false, &["block:block_rq_complete"]),
+    REQUESTS_END,
     need("how long requests wait in the queues of disks", false, &["block:block_rq_insert"]),
-    need("requests that disks give back", false, &["block:block_rq_requeue"]),
+    REQUESTS_BACK,
     Need {
         tells: "which files are opened, read and written",
         is_required: false,
         events: &["syscalls:sys_enter_*", "raw_syscalls:sys_enter"],
         records: FILE_CALLS,
         has_stacks: false,
+        of_every_thread: false,
     },
     Need {
         tells: "how much is read and written, and how long that takes",
@@ -208,6 +232,7 @@ const IO: &[Need] = &[
         events: &["syscalls:sys_exit_*", "raw_syscalls:sys_exit"],
         records: FILE_CALLS_END,
         has_stacks: false,
+        of_every_thread: false,
     },
     need("which threads share their files", false, &["task:task_newtask"]),
     FORKS,
@@ -223,7 +248,7 @@ const SOFTIRQS_DUE: Need = need("when soft interrupts are due", false, &["irq:so
 
 /// A need of some of the events that another one names for recording.
 const fn part_of(tells: &'static str, events: &'static [&'static str]) -> Need {
-    Need { tells, is_required: false, events, records: &[], has_stacks: false }
+    Need { tells, is_required: false, events, records: &[], has_stacks: false, of_every_thread: false }
 }
 
 const IRQ: &[Need] = &[
@@ -260,6 +285,7 @@ const MEMORY: &[Need] = &[
         events: &["kmem:kmalloc*", "kmem:kmem_cache_alloc*"],
         records: &["kmem:kmalloc", "kmem:kmem_cache_alloc"],
         has_stacks: false,
+        of_every_thread: false,
     },
     Need {
         tells: "what of that it gives back",
@@ -267,6 +293,7 @@ const MEMORY: &[Need] = &[
         events: &["kmem:kfree", "kmem:kmem_cache_free"],
         records: &["kmem:kfree", "kmem:kmem_cache_free"],
         has_stacks: false,
+        of_every_thread: false,
     },
     need("page faults of processes", false, &["exceptions:page_fault_user"]),
     need("page faults of the kernel", false, &["exceptions:page_fault_kernel"]),
@@ -276,6 +303,7 @@ const MEMORY: &[Need] = &[
         events: &["vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"],
         records: &["vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"],
         has_stacks: false,
+        of_every_thread: false,
     },
     Need {
         tells: "when threads have to find memory of their control group",
@@ -283,6 +311,7 @@ const MEMORY: &[Need] = &[
         events: &["vmscan:mm_vmscan_memcg_reclaim_begin", "vmscan:mm_vmscan_memcg_reclaim_end"],
         records: &["vmscan:mm_vmscan_memcg_reclaim_begin", "vmscan:mm_vmscan_memcg_reclaim_end"],
         has_stacks: false,
+        of_every_thread: false,
     },
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
@@ -303,7 +332,7 @@ const SUMMARY: &[Need] = &[
     need("when soft interrupts end", false, IRQS_END.split_at(1).1),
     SOFTIRQS_DUE,
     need("when requests come to disks", false, &["block:block_rq_issue"]),
-    need("when requests to disks are done", false, &["block:block_rq_complete"]),
+    REQUESTS_END,
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
     FREED,

@@ -48,7 +48,7 @@ use report::TraceFile;
 use spec::TraceClock;
 use stdx::output::{Directory, Identity};
 use tracedat::initial_state::InitialState;
-use tracedat::ledger::Pause;
+use tracedat::ledger::{EventChoice, Pause};
 use tracedat::reader::Clock;
 
 /// The longest manifest that is read: many times that of a kernel's formats.
@@ -398,6 +398,11 @@ impl Follower {
         &self.manifest.only
     }
 
+    /// Events of which not each firing is recorded, or that of more threads than others.
+    pub fn choices(&self) -> &[EventChoice] {
+        &self.manifest.choices
+    }
+
     /// Looks at what there is by now.
     ///
     /// # Errors
@@ -539,6 +544,7 @@ impl Follower {
         let is_new = manifest.systems != self.manifest.systems;
         self.manifest.systems = manifest.systems;
         self.manifest.only = manifest.only;
+        self.manifest.choices = manifest.choices;
         self.manifest.realtime_offset = manifest.realtime_offset;
         self.manifest.realtime_uncertainty = manifest.realtime_uncertainty;
         Ok(is_new)

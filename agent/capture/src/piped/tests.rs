@@ -42,6 +42,7 @@ fn manifest(compression: Compression) -> Manifest {
         wall_time: false,
         channels: vec![RecordedChannel::default()],
         only: Vec::new(),
+        choices: Vec::new(),
         cpu_count: 3,
         trace_id: 7,
         proc_maps: Vec::new(),

@@ -123,7 +123,9 @@ impl Session {
 
     /// Stores what the file describes.
     fn describe(&mut self) -> Result<(), SpoolError> {
+        self.options.manifest.choices = super::event_choices(&self.options);
         self.archive.manifest.systems.clone_from(&self.options.manifest.systems);
+        self.archive.manifest.choices.clone_from(&self.options.manifest.choices);
         self.archive.manifest.store(&self.archive.spool)
     }
 

@@ -318,7 +318,7 @@ where
                 file.set_user_symbols(user);
             }
             intervals.know_pauses(file, follower.pauses());
-            intervals.know_choice(file, follower.only());
+            intervals.know_choice(file, follower.only(), follower.choices());
             teller.note(follower);
             let mut records = follower.records(file.reader().clock());
             let reached = loop {

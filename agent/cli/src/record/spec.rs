@@ -355,7 +355,8 @@ pub(crate) fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usiz
         for need in topic.needs() {
             for event in need.records {
                 let what = What::Events(event.parse()?);
-                indexed.push((index, RuleSpec { optional: !need.is_required, ..RuleSpec::new(what) }));
+                let (optional, every_thread) = (!need.is_required, need.of_every_thread);
+                indexed.push((index, RuleSpec { optional, every_thread, ..RuleSpec::new(what) }));
             }
         }
     }

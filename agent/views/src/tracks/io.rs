@@ -46,7 +46,7 @@ impl Io {
             Known::BlockComplete { device, sector, sectors, rwbs, is_failed } => {
                 let place = Place::new(*device, *sector, rwbs);
                 let done = Completion { place, sectors: *sectors, is_failed: *is_failed };
-                match self.requests.complete(when, done, &scope) {
+                match self.requests.complete(when, done, &scope, true) {
                     Some(issued) if issued.is_ambiguous => self.tell_unseen(place, issued.by, sink),
                     Some(issued) => {
                         self.tell(place, issued.by, issued.is_failed, (at.time, at.event), sink);

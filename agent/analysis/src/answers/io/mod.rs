@@ -309,8 +309,11 @@ impl Io {
         Some((told, &mut self.rooms))
     }
 
-    fn requeue(&mut self, at: At, place: Place) {
+    fn requeue(&mut self, at: At, event: &Event<'_>, place: Place) {
         let issued = self.requests.requeue(at, place, &self.scope);
+        if issued.is_none() && !event.follows.all {
+            return;
+        }
         let by = issued.map_or(Who::Unknown, |issued| issued.by);
         if self.scope.has(at)
             && let Some((told, _)) = self.told(by, place)
@@ -319,8 +322,8 @@ impl Io {
         }
     }
 
-    fn complete(&mut self, at: At, done: Completion) {
-        let Some(issued) = self.requests.complete(at, done, &self.scope) else { return };
+    fn complete(&mut self, at: At, event: &Event<'_>, done: Completion) {
+        let Some(issued) = self.requests.complete(at, done, &self.scope, event.follows.all) else { return };
         if self.scope.has(at)
             && let Some((told, rooms)) = self.told(issued.by, done.place)
         {
@@ -452,11 +455,11 @@ impl Analysis for Io {
             Known::BlockInsert(request) => self.requests.insert(at, request),
             Known::BlockIssue(request) => self.issue(at, event, request),
             Known::BlockRequeue { device, sector, rwbs } => {
-                self.requeue(at, Place::new(*device, *sector, rwbs));
+                self.requeue(at, event, Place::new(*device, *sector, rwbs));
             }
             Known::BlockComplete { device, sector, sectors, rwbs, is_failed } => {
                 let place = Place::new(*device, *sector, rwbs);
-                self.complete(at, Completion { place, sectors: *sectors, is_failed: *is_failed });
+                self.complete(at, event, Completion { place, sectors: *sectors, is_failed: *is_failed });
             }
             Known::NewTask { child, comm, shares_files, .. } => {
                 self.new_task(event.tid, *child, comm, *shares_files);

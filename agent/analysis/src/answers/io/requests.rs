@@ -270,8 +270,9 @@ impl<W: Copy> Requests<W> {
         self.take(at, key, scope)
     }
 
-    /// A request is done: the one that it was, if all of it is done and it was seen to be issued.
-    pub fn complete(&mut self, at: At, done: Completion, scope: &Scope) -> Option<Issued<W>> {
+    /// A request is done: the one that it was, if all of it is done and it was seen to be issued. Where not
+    /// `has_all` requests are recorded, it may be another thread's.
+    pub fn complete(&mut self, at: At, done: Completion, scope: &Scope, has_all: bool) -> Option<Issued<W>> {
         let Completion { place, sectors, is_failed } = done;
         if let Some(key) = self.find(place, |issued| issued.left == sectors) {
             let issued = self.take(at, key, scope)?;
@@ -288,7 +289,9 @@ impl<W: Copy> Requests<W> {
             self.issued.insert((place.at(place.sector.saturating_add(sectors)), key.1), rest);
             return None;
         }
-        if scope.has(at) {
+        // It waits no longer, whoever gave it to the driver.
+        self.take_waiting(place, sectors);
+        if has_all && scope.has(at) {
             match self.device(place.device) {
                 Some(device) => device.unmatched += 1,
                 None => self.left_out += 1,

@@ -1,6 +1,6 @@
 //! Made-up records with known answers.
 
-use super::super::{At, Context, Event, Known, Names, Request, Scope, Tid, random::Random};
+use super::super::{At, Context, Event, Follows, Known, Names, Request, Scope, Tid, random::Random};
 use super::requests::MOST_DEVICES;
 use super::*;
 
@@ -200,6 +200,33 @@ fn flushes_have_no_sectors() {
     let answer = story.answer(200);
     assert_eq!(told(&answer, Operation::Flush), (1, 30, 0, 0, 0, 0, 0));
     assert_eq!((answer.devices[0].operations.len(), answer.devices[0].unmatched), (1, 1));
+}
+
+/// As `record --for io -F` has them: ends of every thread's requests.
+#[test]
+fn ends_of_requests_that_are_not_recorded_are_in_no_count() {
+    let mut story = Story::new();
+    let others = |story: &mut Story, time, known| {
+        let follows = Follows { all: false, ..Follows::ALL };
+        let event = Event { follows, ..Event::whole(Some(9), Context::Irq, known) };
+        story.0.look(At { time, cpu: 0 }, &event);
+    };
+    let complete =
+        |sector| Known::BlockComplete { device: DISK, sector, sectors: 1, rwbs: b"R", is_failed: false };
+    story.issue(100, 1, (8, 512, "R"));
+    others(&mut story, 120, complete(99));
+    others(&mut story, 130, Known::BlockRequeue { device: DISK, sector: 99, rwbs: b"R" });
+    others(&mut story, 150, complete(8));
+    // Another thread gives it to the driver, which is not recorded: it waits no longer when it is done.
+    story.insert(160, 16, 512, "R");
+    others(&mut story, 170, complete(16));
+    story.issue(180, 1, (16, 512, "R"));
+    others(&mut story, 190, complete(16));
+    let answer = story.answer(200);
+    assert_eq!(told(&answer, Operation::Read), (2, 60, 1024, 0, 0, 0, 0));
+    let device = &answer.devices[0];
+    assert_eq!((device.unmatched, device.busy_ns, device.most_depth), (0, 60, 1));
+    assert_eq!(device.operations[0].queued.count, 0);
 }
 
 #[test]

@@ -351,11 +351,13 @@ pub struct Follows {
     /// Whether it follows threads from their first moment on, or from its own: otherwise a thread may become
     /// one of those while it runs.
     pub from_begin: bool,
+    /// Whether all threads and CPUs were recorded: otherwise an event may end what others began.
+    pub all: bool,
 }
 
 impl Follows {
     /// All of a whole recording.
-    pub const ALL: Self = Self { current: true, other: true, every_cpu: true, from_begin: true };
+    pub const ALL: Self = Self { current: true, other: true, every_cpu: true, from_begin: true, all: true };
 }
 
 impl<'r> Event<'r> {
