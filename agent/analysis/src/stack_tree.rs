@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use super::key::{Key, ResolvedKey};
 use super::{AnalysisError, Room, SEPARATOR, Watch, each_record, end_value, values};
 use ftrace_event::filter::{Filter, ResolveOptions, ResolvedFilter};
-use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function};
-use ftrace_event::table::STACK_FIELD;
+use ftrace_event::stacks::{Origin, STACK_FIELD, Stack, Stacks, flags, function, without_tracing};
 use ftrace_event::{EventTable, Printer};
 use report::TraceFile;
 use tracedat::reader::Source;
@@ -211,7 +210,8 @@ impl Counting {
         self.text.clear();
         self.text.extend_from_slice(&event.keys);
         let mut frames = 0;
-        for address in stack.outermost_first() {
+        let kernel = without_tracing(file.symbols(), &stack.kernel);
+        for &address in stack.user.iter().rev().chain(kernel.iter().rev()) {
             if frames > 0 {
                 self.text.push(SEPARATOR);
             }

@@ -6,8 +6,8 @@ use super::callstack::Held;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
+use ftrace_event::Value;
 use ftrace_event::stacks::Stack;
-use ftrace_event::{Machine, Value};
 use recording::{CpuStream, ExportError, Job, NotCarried, Recording};
 use tracedat::initial_state::InitialState;
 use tracedat::reader::Record;
@@ -73,16 +73,6 @@ pub(super) fn cpu_stream(
     job.advance(done)?;
     job.merge_not_carried(converter.take_not_carried());
     Ok(())
-}
-
-/// The longs of a machine.
-fn words(bytes: &[u8], machine: Machine) -> impl Iterator<Item = u64> {
-    let word = move |bytes: &[u8]| match (bytes.first_chunk(), bytes.first_chunk()) {
-        (Some(long), _) => machine.endian.read_u64(*long),
-        (None, Some(short)) => machine.endian.read_u32(*short).into(),
-        (None, None) => 0,
-    };
-    bytes.chunks_exact(usize::from(machine.long_size.max(1))).map(word)
 }
 
 impl Rule {
@@ -232,10 +222,9 @@ impl Converter {
                     };
                     self.text_behind(address, field, out)
                 }
-                Source::Stack => match rule.stack {
-                    Some((start, machine)) => {
-                        let bytes = record.get(start..).unwrap_or_default();
-                        types::addresses(words(bytes, machine), out);
+                Source::Stack => match rule.stack.and_then(|stack| stack.frames(record)) {
+                    Some(frames) => {
+                        types::addresses(frames, out);
                         true
                     }
                     None => field.ty.encode(None, out),

@@ -29,7 +29,7 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
     let fields = fields(printer, &reader, |_| None);
     let context = channel.common.iter().map(|name| printer.field_index(name)).collect();
     let choice = Choice::One(channel.events.len() as u32);
-    channel.rules.insert(printer.format().id, rule(printer, reader, machine, context, choice));
+    channel.rules.insert(printer.format().id, rule(printer, reader, context, choice));
     channel.events.push(Event { name: full_name(printer), contexts: 0, fields });
 }
 
@@ -47,13 +47,10 @@ pub(super) fn printers<'r>(
 pub(super) fn rule(
     printer: &Printer,
     reader: RecordReader,
-    machine: Machine,
     context: Vec<Option<usize>>,
     choice: Choice,
 ) -> Rule {
-    let stack = printer.format().field("caller").filter(|_| printer.is_kernel_stack());
-    let stack = stack.map(|field| (field.offset as usize, machine));
-    Rule { reader, stack, context, choice, births: None }
+    Rule { reader, stack: printer.stack_reader(), context, choice, births: None }
 }
 
 /// The event's own fields. `array_len` has the lengths of the texts that are to stay arrays.
@@ -63,10 +60,9 @@ pub(super) fn fields(
     array_len: impl Fn(&ftrace_event::Field) -> Option<usize>,
 ) -> Vec<Field> {
     let Format { fields, .. } = printer.format();
-    let stack = printer.is_kernel_stack();
     let field = |(index, field): (usize, &ftrace_event::Field)| {
         let index = reader.common() + index;
-        let (ty, source) = if stack && field.name == "caller" {
+        let (ty, source) = if printer.is_stack_field(field) {
             (Type::Sequence { element: Integer::hex(8) }, Source::Stack)
         } else {
             (Type::of_kernel(reader.kind(index)?, array_len(field)), Source::Record(index))

@@ -3,7 +3,8 @@
 use super::callstack::{CallStack, CallStacks};
 use super::stream::EventHeader;
 use super::types::Type;
-use ftrace_event::{Machine, RecordReader};
+use ftrace_event::RecordReader;
+use ftrace_event::stacks::StackReader;
 
 /// A trace.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ pub(super) enum Source {
     Copy(usize, usize),
     /// What is known of a text by its address, which is an element of an array, by the index of its field.
     TextBehindElement(usize, usize),
-    /// The addresses of a stack, which reach to the end of the record.
+    /// The frames of a stack.
     Stack,
     /// Those of a stack that came in a record of its own.
     CallStack(CallStack),
@@ -115,8 +116,8 @@ pub(super) struct Rules {
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) reader: RecordReader,
-    /// Where the addresses begin, of an event that is a stack, and the machine that wrote them.
-    pub(super) stack: Option<(usize, Machine)>,
+    /// What reads the addresses of an event that is a stack.
+    pub(super) stack: Option<StackReader>,
     /// Indices of the context's fields.
     pub(super) context: Vec<Option<usize>>,
     pub(super) choice: Choice,

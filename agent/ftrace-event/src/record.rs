@@ -495,7 +495,7 @@ fn is_bitmask(field: &Field) -> bool {
     field.location != Location::Inline && field.array == Array::Single && field.type_text == "unsigned long"
 }
 
-fn long_size(type_text: &str, machine: Machine) -> u32 {
+pub(super) fn long_size(type_text: &str, machine: Machine) -> u32 {
     let longs = type_text.split_whitespace().filter(|word| *word == "long").count();
     if longs > 1 { 8 } else { u32::from(machine.long_size) }
 }

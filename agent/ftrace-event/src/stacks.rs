@@ -5,11 +5,14 @@
 //! of its own: a stack belongs to the last event of its context. User stacks that are longer than a record go
 //! on in the next one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::record::flag;
-use crate::table::STACK_FIELD;
-use crate::{Printer, Symbol, Symbols, Value};
+use crate::record::{bytes, flag, long_size};
+use crate::{Array, Field, Format, Location, Machine, Printer, Symbol, Symbols};
+
+/// The field of the events `ftrace:kernel_stack` and `ftrace:user_stack` that has the addresses.
+pub const STACK_FIELD: &str = "caller";
 
 /// Most frames of a stack, of the kernel and of the process each, that are shown. The kernel records no more:
 /// `FTRACE_KSTACK_ENTRIES` of kernel/trace/trace.c is 1024 with pages of 4 KiB.
@@ -48,11 +51,6 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// All frames, from the process's outermost to the kernel's innermost.
-    pub fn outermost_first(&self) -> impl Iterator<Item = u64> {
-        self.user.iter().rev().chain(self.kernel.iter().rev()).copied()
-    }
-
     /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.kernel.is_empty() && self.user.is_empty()
@@ -62,24 +60,94 @@ impl Stack {
     pub fn add(&mut self, printer: &Printer, record: &[u8]) {
         let frames = if printer.is_kernel_stack() { &mut self.kernel } else { &mut self.user };
         let room = MAX_FRAMES - frames.len();
-        each_frame(printer, record, &mut |more| frames.extend(more.take(room)));
+        frames.extend(printer.frames(record).into_iter().flatten().take(room));
     }
 }
 
-/// Calls `take` with the frames of a record of [`Printer::is_stack`], the innermost first, up to what ends
-/// them: the kernel fills what it does not need with 0 or with all ones. `take` is not called if the record
-/// has no stack.
-pub fn each_frame(printer: &Printer, record: &[u8], take: &mut dyn FnMut(&mut dyn Iterator<Item = u64>)) {
-    let end = if printer.machine().long_size == 4 { u64::from(u32::MAX) } else { u64::MAX };
-    let is_frame = |address: &u64| *address != 0 && *address != end;
-    if printer.is_kernel_stack() {
-        // The record has all addresses, its format some of them.
-        take(&mut printer.stack(record).take_while(is_frame).take(MAX_FRAMES));
-    } else if let Some(Ok(Value::Array(numbers))) =
-        printer.field_index(STACK_FIELD).and_then(|index| printer.value(index, record))
-    {
-        let addresses = numbers.iter().filter_map(|value| value.address());
-        take(&mut addresses.take_while(is_frame).take(MAX_FRAMES));
+/// Reads the addresses in the records of an event that are stacks.
+#[derive(Clone, Copy, Debug)]
+pub struct StackReader {
+    offset: usize,
+    /// 0: to the end of the record.
+    size: usize,
+    location: Location,
+    machine: Machine,
+    is_kernel: bool,
+}
+
+impl StackReader {
+    /// The reader of `ftrace:kernel_stack` or `ftrace:user_stack`. `None` for any other event, and for one of
+    /// these names whose [`STACK_FIELD`] is no array of the machine's longs.
+    pub fn of(system: &str, format: &Format, machine: Machine) -> Option<Self> {
+        let is_kernel = match (system, format.name.as_str()) {
+            ("ftrace", "kernel_stack") => true,
+            ("ftrace", "user_stack") => false,
+            _ => return None,
+        };
+        let field = format.field(STACK_FIELD).filter(|field| is_array_of_longs(field, machine))?;
+        let Field { offset, size, location, .. } = *field;
+        // The kernel describes 8 addresses, and records all of a stack of its own.
+        let is_open = is_kernel && location == Location::Inline;
+        let size = if is_open { 0 } else { size as usize };
+        Some(Self { offset: offset as usize, size, location, machine, is_kernel })
+    }
+
+    /// Whether the stacks are the kernel's, not a process's.
+    pub fn is_kernel(&self) -> bool {
+        self.is_kernel
+    }
+
+    /// The frames of a record, the innermost first, without what fills the room behind them. `None` if the
+    /// record does not have the field.
+    pub fn frames<'r>(&self, record: &'r [u8]) -> Option<Frames<'r>> {
+        let bytes = bytes(record, self.offset, self.size, self.location, self.machine).ok()?;
+        Some(Frames { bytes, machine: self.machine, left: MAX_FRAMES })
+    }
+
+    /// All addresses of a record, with those that fill the room behind its frames.
+    pub fn addresses<'r>(&self, record: &'r [u8]) -> impl Iterator<Item = u64> + use<'r> {
+        let machine = self.machine;
+        let bytes = bytes(record, self.offset, self.size, self.location, machine).unwrap_or_default();
+        bytes.chunks_exact(long(machine)).map(move |bytes| machine.number(bytes))
+    }
+}
+
+fn long(machine: Machine) -> usize {
+    usize::from(machine.long_size.max(1))
+}
+
+fn is_array_of_longs(field: &Field, machine: Machine) -> bool {
+    // Kernels before 5.6 declare one address of no size.
+    let is_array = field.array != Array::Single || field.location != Location::Inline || field.size == 0;
+    let words = || field.type_text.split_whitespace();
+    let size = if field.type_text.contains('*') {
+        Some(machine.long_size.into())
+    } else if words().any(|word| word == "long") {
+        Some(long_size(&field.type_text, machine))
+    } else {
+        field.element_size()
+    };
+    is_array && size == Some(machine.long_size.into())
+}
+
+/// The frames of a record. The kernel fills what it does not need with 0 or with all ones.
+#[derive(Clone, Debug)]
+pub struct Frames<'r> {
+    bytes: &'r [u8],
+    machine: Machine,
+    left: usize,
+}
+
+impl Iterator for Frames<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let (address, rest) = self.bytes.split_at_checked(long(self.machine))?;
+        let end = if self.machine.long_size == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        let frame = Some(self.machine.number(address));
+        let frame = frame.filter(|address| *address != 0 && *address != end && self.left > 0);
+        (self.bytes, self.left) = if frame.is_some() { (rest, self.left - 1) } else { (&rest[..0], 0) };
+        frame
     }
 }
 
@@ -155,13 +223,75 @@ pub fn symbol(symbols: &dyn Symbols, address: u64) -> Option<Symbol<'_>> {
 }
 
 /// The function of a frame, without the offset in it.
-pub fn function(symbols: &dyn Symbols, address: u64) -> &str {
-    let Some(symbol) = symbol(symbols, address) else { return UNKNOWN };
-    // Frames of processes have entries of their own, named with the offset.
-    match symbol.name.rsplit_once("+0x") {
-        Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
-        _ => symbol.name,
+pub fn function(symbols: &dyn Symbols, address: u64) -> Cow<'_, str> {
+    let Some(symbol) = symbol(symbols, address) else { return Cow::Borrowed(UNKNOWN) };
+    // Frames of processes have entries of their own, named with the offset: `a+0x9`. Where processes have
+    // other code at the same address, all names are there: `a+0x9|b+0x2|0x1234`.
+    let mut rest = symbol.name;
+    let mut names: Vec<&str> = Vec::new();
+    while let Some((name, others)) = split_at_bar(rest) {
+        add(&mut names, name);
+        rest = others;
     }
+    if names.is_empty() {
+        return Cow::Borrowed(without_offset(rest).unwrap_or(rest));
+    }
+    add(&mut names, without_offset(rest).unwrap_or(if is_number(rest) { UNKNOWN } else { rest }));
+    Cow::Owned(names.join("|"))
+}
+
+fn add<'n>(names: &mut Vec<&'n str>, name: &'n str) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
+/// The first of several names, without its offset, and the others. Names can have bars of their own.
+fn split_at_bar(names: &str) -> Option<(&str, &str)> {
+    names.match_indices('|').find_map(|(bar, _)| {
+        let (name, others) = (names.get(..bar)?, names.get(bar + 1..)?);
+        let name = without_offset(name).or_else(|| is_number(name).then_some(UNKNOWN))?;
+        Some((name, others))
+    })
+}
+
+fn without_offset(name: &str) -> Option<&str> {
+    let (name, offset) = name.rsplit_once("+0x")?;
+    is_hex(offset).then_some(name)
+}
+
+fn is_number(name: &str) -> bool {
+    name.strip_prefix("0x").is_some_and(is_hex)
+}
+
+fn is_hex(digits: &str) -> bool {
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Functions of the kernel that record an event, by what their names begin with: the innermost ones of a
+/// stack that a program took there.
+const TRACING: [&str; 9] = [
+    "__traceiter_",
+    "__bpf_trace_",
+    "__perf_trace_",
+    "bpf_prog_",
+    "bpf_trace_run",
+    "bpf_trampoline_",
+    "perf_trace_",
+    "trace_event_buffer_",
+    "trace_event_raw_event_",
+];
+
+/// Whether a function of the kernel records an event.
+pub fn is_tracing(function: &str) -> bool {
+    TRACING.iter().any(|start| function.starts_with(start))
+}
+
+/// The frames of the kernel, the innermost first, without the functions that recorded the event. All of them
+/// if there are no others.
+pub fn without_tracing<'f>(symbols: &dyn Symbols, kernel: &'f [u64]) -> &'f [u64] {
+    let first = kernel.iter().position(|address| !is_tracing(&function(symbols, *address)));
+    kernel.get(first.unwrap_or(0)..).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -208,7 +338,6 @@ mod tests {
         let (event, stack) = stacks.event(thread, "b").unwrap();
         assert_eq!((event, &stack.kernel[..]), ("a", &[1, 2][..]));
         assert_eq!(stack.user, (11..=19).collect::<Vec<u64>>());
-        assert_eq!(stack.outermost_first().last(), Some(1));
         // What waits on another CPU is not touched by a gap.
         assert!(stacks.event(Origin { stream: (0, 2), ..thread }, "other").is_none());
         let gone: Vec<_> = stacks.gap((0, 2)).collect();
@@ -223,18 +352,92 @@ mod tests {
     }
 
     #[test]
+    fn stacks_are_read_by_the_types_of_their_fields() {
+        let of = |name: &str, field: &str, machine: Machine| {
+            let text = format!("name: {name}\nID: 4\nformat:\n{COMMON}\n\tfield:{field}\n\nprint fmt: \"\"");
+            Printer::new("ftrace", Format::parse(&text).unwrap(), machine, &NoNames)
+        };
+        let frames = |printer: &Printer, record: &[u8]| {
+            printer.frames(record).map(|frames| frames.collect::<Vec<_>>())
+        };
+        let long = Machine::default();
+        let inline = record(&[1, 2, u64::MAX, 9]);
+        let kernel = of("kernel_stack", "unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;", long);
+        assert_eq!(frames(&kernel, &inline), Some(vec![1, 2]));
+        let kernel = of("kernel_stack", "unsigned long caller;\toffset:16;\tsize:0;\tsigned:0;", long);
+        assert_eq!(frames(&kernel, &inline), Some(vec![1, 2]));
+        assert_eq!(frames(&kernel, &inline[..12]), None);
+        // Another tracer's, whose addresses are elsewhere in the record.
+        let mut dynamic = record(&[u64::from(16_u32 << 16 | 24), 3, 4]);
+        for (location, word) in [("__data_loc", 16_u32 << 16 | 24), ("__rel_loc", 16_u32 << 16 | 4)] {
+            dynamic[16..20].copy_from_slice(&word.to_le_bytes());
+            for name in ["kernel_stack", "user_stack"] {
+                let field = format!("{location} void *[] caller;\toffset:16;\tsize:4;\tsigned:0;");
+                assert_eq!(frames(&of(name, &field, long), &dynamic), Some(vec![3, 4]), "{field}");
+            }
+        }
+        let short = Machine { long_size: 4, ..long };
+        let words = [&inline[..16], &[5, 0, 0, 0, 6, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 7, 0, 0, 0]].concat();
+        let user = of("user_stack", "unsigned long caller[4];\toffset:16;\tsize:16;\tsigned:0;", short);
+        assert_eq!(frames(&user, &words), Some(vec![5, 6]));
+        for field in [
+            "u32 caller[8];\toffset:16;\tsize:32;\tsigned:0;",
+            "__data_loc char[] caller;\toffset:16;\tsize:4;\tsigned:0;",
+            "unsigned long caller;\toffset:16;\tsize:8;\tsigned:0;",
+            "unsigned long called[8];\toffset:16;\tsize:64;\tsigned:0;",
+        ] {
+            let other = of("kernel_stack", field, long);
+            assert_eq!((other.is_stack(), frames(&other, &inline)), (false, None), "{field}");
+        }
+    }
+
+    #[test]
     fn functions_have_no_offset_in_their_names() {
+        const NAMES: [(&str, Option<&str>); 12] = [
+            ("-", None),
+            ("[unknown]", None),
+            ("main+0x1f", Some("main")),
+            ("vfs_read", Some("vfs_read")),
+            ("0x7f00", None),
+            ("a+0xg", Some("a+0xg")),
+            ("a+0x9|b", Some("a|b")),
+            ("a+0x9|b+0x2|a+0x1", Some("a|b")),
+            ("a+0x9|0x7f00", Some("a|[unknown]")),
+            ("operator|+0x5", Some("operator|")),
+            ("operator||(A|B)+0x5|b+0x1", Some("operator||(A|B)|b")),
+            ("a|b", Some("a|b")),
+        ];
         struct Table;
         impl Symbols for Table {
             fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
-                let name =
-                    *["-", "[unknown]", "main+0x1f", "vfs_read", "0x7f00", "a+0xg"].get(address as usize)?;
+                let (name, _) = *NAMES.get(address as usize)?;
                 Some(Symbol { name, offset: 3, size: None, module: None })
             }
         }
-        let names: Vec<_> = (0..7).map(|address| function(&Table, address)).collect();
-        assert_eq!(names, [UNKNOWN, UNKNOWN, "main", "vfs_read", UNKNOWN, "a+0xg", UNKNOWN]);
-        let has_symbol: Vec<_> = (0..7).map(|address| symbol(&Table, address).is_some()).collect();
-        assert_eq!(has_symbol, [false, false, true, true, false, true, false]);
+        for (address, (name, expected)) in (0..).zip(NAMES) {
+            assert_eq!(function(&Table, address), expected.unwrap_or(UNKNOWN), "{name}");
+            assert_eq!(symbol(&Table, address).is_some(), expected.is_some(), "{name}");
+        }
+        assert_eq!(function(&Table, 12), UNKNOWN);
+    }
+
+    #[test]
+    fn functions_that_record_events_are_not_the_innermost_ones() {
+        struct Table;
+        impl Symbols for Table {
+            fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+                let name = match address {
+                    1 => "__traceiter_sched_switch",
+                    2 => "bpf_prog_6deef7357e7b4530_sched_switch",
+                    _ => "__schedule",
+                };
+                Some(Symbol { name, offset: 3, size: None, module: None })
+            }
+        }
+        for (all, kept) in
+            [(&[2, 1, 3, 4][..], &[3, 4][..]), (&[3, 1], &[3, 1]), (&[1, 2], &[1, 2]), (&[], &[])]
+        {
+            assert_eq!(without_tracing(&Table, all), kept);
+        }
     }
 }

@@ -2,16 +2,14 @@
 
 use std::fmt;
 
-use super::format::{Field, Format, FormatError};
+use super::format::{Field, Format, FormatError, Location};
 use super::output::{Limited, Output};
 use super::print::{
     self, AddressKind, MAX_TEXT, NamedField, PointerStyle, PrintFmt, PrintFmtError, RawFields,
 };
 use super::record::{FieldError, FieldKind, FieldReader, Machine, RecordReader, Value};
+use super::stacks::{Frames, STACK_FIELD, StackReader};
 use super::symbols::{Names, Symbols};
-
-/// The field of the events `ftrace:kernel_stack` and `ftrace:user_stack` that has the addresses.
-pub const STACK_FIELD: &str = "caller";
 
 /// What the names of fields begin with in which probes keep the addresses that they were hit at
 /// (kernel/trace/trace_probe.h, `FIELD_STRING_IP` and others).
@@ -30,11 +28,11 @@ pub struct Printer {
 }
 
 /// Events whose records are more than their format describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Special {
     No,
-    /// Stacks of the kernel: where the addresses are.
-    Stack(usize),
+    /// Stacks of the kernel or of processes.
+    Stack(StackReader),
     /// `trace_printk`: where the caller, the address of the format string and the arguments are.
     Binary {
         caller: usize,
@@ -50,7 +48,7 @@ impl Printer {
         let reader = RecordReader::new(&format, machine);
         let print_fmt = PrintFmt::compile(&format, machine, names);
         let raw = RawFields::new(&format, machine, print_fmt.as_ref().ok());
-        let special = Special::of(system, &format);
+        let special = Special::of(system, &format, machine);
         Self { system: system.to_owned(), format, machine, reader, print_fmt, raw, special }
     }
 
@@ -69,20 +67,35 @@ impl Printer {
     /// Whether the records are stacks, of the kernel or of a process: addresses in the field [`STACK_FIELD`],
     /// the innermost first.
     pub fn is_stack(&self) -> bool {
-        self.is_kernel_stack() || self.system == "ftrace" && self.format.name == "user_stack"
+        self.stack_reader().is_some()
     }
 
     /// Whether the records are stacks of the kernel, each belonging to the event before it on its CPU.
     pub fn is_kernel_stack(&self) -> bool {
-        matches!(self.special, Special::Stack(_))
+        self.stack_reader().is_some_and(|stack| stack.is_kernel())
     }
 
-    /// The addresses of a record that is a stack, as far as it goes. Nothing for other records.
+    /// What reads the addresses of records that are stacks. `None` for other records.
+    pub fn stack_reader(&self) -> Option<StackReader> {
+        if let Special::Stack(stack) = self.special { Some(stack) } else { None }
+    }
+
+    /// The frames of a record that is a stack, the innermost first. `None` for other records, and for one
+    /// that does not have the field.
+    pub fn frames<'r>(&self, record: &'r [u8]) -> Option<Frames<'r>> {
+        self.stack_reader()?.frames(record)
+    }
+
+    /// Whether a field has the addresses of a stack: [`frames`](Self::frames) are its values.
+    pub fn is_stack_field(&self, field: &Field) -> bool {
+        self.is_stack() && field.name == STACK_FIELD
+    }
+
+    /// The addresses of a record that is a stack of the kernel, as far as it goes: with those that fill the
+    /// room behind its frames, as stock readers print them. Nothing for other records.
     pub fn stack<'r>(&self, record: &'r [u8]) -> impl Iterator<Item = u64> + use<'r> {
-        let machine = self.machine;
-        let start = if let Special::Stack(start) = self.special { Some(start) } else { None };
-        let addresses = start.and_then(|start| record.get(start..)).unwrap_or_default();
-        addresses.chunks_exact(usize::from(machine.long_size)).map(move |bytes| machine.number(bytes))
+        let stack = self.stack_reader().filter(StackReader::is_kernel);
+        stack.into_iter().flat_map(move |stack| stack.addresses(record))
     }
 
     /// The system that the event is of.
@@ -119,8 +132,7 @@ impl Printer {
     /// Whether a field of the event's own is an address, or an array of them, by its type, by the conversion
     /// that prints it, or because it is an address of a probe or a stack. `None` for other fields.
     pub fn address(&self, field: &Field) -> Option<AddressKind> {
-        let is_address =
-            self.is_stack() && field.name == STACK_FIELD || field.name.starts_with(PROBE_ADDRESS);
+        let is_address = self.is_stack_field(field) || field.name.starts_with(PROBE_ADDRESS);
         if is_address && field.element_size().is_none_or(|size| size == u32::from(self.machine.long_size)) {
             return Some(AddressKind::Symbol);
         }
@@ -142,7 +154,10 @@ impl Printer {
     /// Prints a record as the kernel does, without the event's name before it.
     pub fn print<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
         if self.is_kernel_stack() {
-            return print::print_stack(self.stack(record), self.machine, symbols, out);
+            return print::print_stack("<stack trace>", self.stack(record), self.machine, symbols, out);
+        }
+        if let Some(frames) = self.frames(record) {
+            return print::print_stack("<user stack trace>", frames, self.machine, symbols, out);
         }
         self.print_format(record, symbols, out);
     }
@@ -240,14 +255,22 @@ impl Printer {
 }
 
 impl Special {
-    fn of(system: &str, format: &Format) -> Self {
-        let offset = |name| format.field(name).map(|field| field.offset as usize);
-        match (system, format.name.as_str()) {
-            // The format describes 8 addresses; the record continues to the first function that was called.
-            ("ftrace", "kernel_stack") => offset("caller").map_or(Self::No, Self::Stack),
-            ("ftrace", "bprint") => match (offset("ip"), offset("fmt"), offset("buf")) {
-                (Some(caller), Some(format), Some(arguments)) => Self::Binary { caller, format, arguments },
-                _ => Self::No,
+    fn of(system: &str, format: &Format, machine: Machine) -> Self {
+        if let Some(stack) = StackReader::of(system, format, machine) {
+            return Self::Stack(stack);
+        }
+        if (system, format.name.as_str()) != ("ftrace", "bprint") {
+            return Self::No;
+        }
+        // Another recorder's event of this name can have fields of other types.
+        let inline = |name| format.field(name).filter(|field| field.location == Location::Inline);
+        let long = |name| inline(name).filter(|field| field.size == u32::from(machine.long_size));
+        let open = |name| inline(name).filter(|field| field.size == 0);
+        match (long("ip"), long("fmt"), open("buf")) {
+            (Some(caller), Some(format), Some(arguments)) => Self::Binary {
+                caller: caller.offset as usize,
+                format: format.offset as usize,
+                arguments: arguments.offset as usize,
             },
             _ => Self::No,
         }

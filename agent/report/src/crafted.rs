@@ -40,6 +40,14 @@ pub fn stack(thread: i32, flags: u8, frames: &[u64]) -> Entry {
     Entry::Record(record)
 }
 
+/// A record of `ftrace:user_stack`, which has room for 8 frames.
+pub fn user_stack(thread: i32, flags: u8, process: u32, frames: &[u64]) -> Entry {
+    let mut record = common(13, thread, flags);
+    record.extend(u64::from(process).to_le_bytes());
+    record.extend(frames.iter().chain(&[u64::MAX; 8]).take(8).flat_map(|frame| frame.to_le_bytes()));
+    Entry::Record(record)
+}
+
 /// A record of an event that the file does not describe.
 pub fn unknown() -> Entry {
     Entry::Record(common(999, 1, 0))
@@ -58,7 +66,8 @@ pub fn file(entries: &[Entry], symbols: &str, threads: &str, clock: &str) -> Tra
     TraceFile::open("crafted", bytes(entries, symbols, threads, clock)).unwrap()
 }
 
-fn bytes(entries: &[Entry], symbols: &str, threads: &str, clock: &str) -> Vec<u8> {
+/// The bytes of the same.
+pub fn bytes(entries: &[Entry], symbols: &str, threads: impl AsRef<[u8]>, clock: &str) -> Vec<u8> {
     let header_page = format!(
         "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;
 \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;
@@ -76,6 +85,13 @@ fn bytes(entries: &[Entry], symbols: &str, threads: &str, clock: &str) -> Vec<u8
 \tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;\n",
         "\"\\t=> %ps\\n\", (void *)REC->caller[0]",
     );
+    let user_stack = format(
+        "user_stack",
+        13,
+        "\tfield:unsigned int tgid;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;\n",
+        "\"\\t=> %ps\\n\", (void *)REC->caller[0]",
+    );
     let event = format(
         "ev",
         300,
@@ -86,16 +102,17 @@ fn bytes(entries: &[Entry], symbols: &str, threads: &str, clock: &str) -> Vec<u8
     );
     let mut file = b"\x17\x08\x44tracing6\0\0\x08".to_vec();
     file.extend((PAGE as u32).to_le_bytes());
-    let long = |file: &mut Vec<u8>, text: &str| {
-        file.extend((text.len() as u64).to_le_bytes());
-        file.extend(text.as_bytes());
+    let long = |file: &mut Vec<u8>, text: &dyn AsRef<[u8]>| {
+        file.extend((text.as_ref().len() as u64).to_le_bytes());
+        file.extend(text.as_ref());
     };
     file.extend(b"header_page\0");
     long(&mut file, &header_page);
     file.extend(b"header_event\0");
-    long(&mut file, HEADER_EVENT);
-    file.extend(1_u32.to_le_bytes());
+    long(&mut file, &HEADER_EVENT);
+    file.extend(2_u32.to_le_bytes());
     long(&mut file, &kernel_stack);
+    long(&mut file, &user_stack);
     file.extend(1_u32.to_le_bytes());
     file.extend(b"test\0");
     file.extend(1_u32.to_le_bytes());
@@ -103,7 +120,7 @@ fn bytes(entries: &[Entry], symbols: &str, threads: &str, clock: &str) -> Vec<u8
     file.extend((symbols.len() as u32).to_le_bytes());
     file.extend(symbols.as_bytes());
     file.extend(0_u32.to_le_bytes());
-    long(&mut file, threads);
+    long(&mut file, &threads);
     file.extend(1_u32.to_le_bytes());
     file.extend(b"options  \0");
     // OPTION_TRACECLOCK.

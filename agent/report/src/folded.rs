@@ -6,7 +6,7 @@
 use super::batch::Item;
 use super::view::{BufferView, FileView};
 use flame::{FlameStacks, Frame, Kind, Unit};
-use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function};
+use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function, without_tracing};
 use ftrace_event::{Printer, Value};
 
 /// Counted stacks.
@@ -122,10 +122,12 @@ impl<'a, 'v> Folding<'a, 'v> {
         file.tasks.with_name(event.pid, event.number, |name| {
             let name = String::from_utf8_lossy(name);
             let thread = std::iter::once(Frame { kind: Kind::Thread, name: &name });
-            let of = |kind: Kind| move |address: &u64| Frame { kind, name: function(file.symbols, *address) };
+            let of = |kind: Kind| move |address: &u64| (kind, function(file.symbols, *address));
             let user = stack.user.iter().rev().map(of(Kind::User));
-            let kernel = stack.kernel.iter().rev().map(of(Kind::Kernel));
-            self.folded.stacks.add(thread.chain(user).chain(kernel), weight);
+            let kernel = without_tracing(file.symbols, &stack.kernel);
+            let functions: Vec<_> = user.chain(kernel.iter().rev().map(of(Kind::Kernel))).collect();
+            let frames = functions.iter().map(|(kind, name)| Frame { kind: *kind, name });
+            self.folded.stacks.add(thread.chain(frames), weight);
         });
     }
 }

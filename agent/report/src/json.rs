@@ -4,10 +4,9 @@
 use super::batch::Item;
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
-use ftrace_event::stacks::{each_frame, symbol};
+use ftrace_event::stacks::symbol;
 use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
-use ftrace_event::table::STACK_FIELD;
 use ftrace_event::{AddressKind, Field, FieldKind, NamedField, Printer, Symbol, Symbols, Value};
 
 /// Length of an object, in bytes, from which on values are left out: a few bytes of a record can be the
@@ -144,15 +143,11 @@ impl Values<'_> {
                 unknown += 1;
                 continue;
             }
-            if is_stack(printer, field) {
-                let mut is_there = false;
-                each_frame(printer, record, &mut |frames| {
-                    is_there = true;
-                    list(out, frames, address);
-                });
-                if is_there {
-                    continue;
-                }
+            if printer.is_stack_field(field)
+                && let Some(frames) = printer.frames(record)
+            {
+                list(out, frames, address);
+                continue;
             }
             match value {
                 Ok(Value::Array(array)) if role.address.is_some() => {
@@ -191,8 +186,10 @@ impl Values<'_> {
                     _ => out.extend_from_slice(b"null"),
                 });
             };
-            if is_stack(printer, field) {
-                each_frame(printer, record, &mut symbols);
+            if printer.is_stack_field(field) {
+                if let Some(mut frames) = printer.frames(record) {
+                    symbols(&mut frames);
+                }
                 continue;
             }
             match value {
@@ -234,11 +231,6 @@ impl Values<'_> {
         }
         members.end(out);
     }
-}
-
-/// Whether a field has the addresses of a stack. A record can have fewer than its format has room for.
-fn is_stack(printer: &Printer, field: &Field) -> bool {
-    printer.is_stack() && field.name == STACK_FIELD
 }
 
 /// What a field has beside its value.

@@ -10,19 +10,17 @@
 //! | `common_flags`, `common_preempt_count` | as the kernel recorded them |
 //! | `FIELD` | a field of the event |
 //! | `FIELD_name` | the name of its value, where the event's format has names, or it is the number of a system call |
-//! | `FIELD_symbol` | the symbol of an address that the kernel prints by name |
+//! | `FIELD_symbol` | the symbol of an address that the kernel prints by name; of an array a list of them |
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::encoding::Rows;
 use super::out::Row;
-use super::value::{Cell, Column, Element, Stack, Type};
-use ftrace_event::stacks;
+use super::value::{Addresses, Cell, Column, Element, SymbolsOf, Type, symbol_text};
 use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
-use ftrace_event::table::STACK_FIELD;
-use ftrace_event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols};
+use ftrace_event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
 use recording::Recording;
 use tracedat::Uname;
 use tracedat::reader::Record;
@@ -62,6 +60,8 @@ struct Own {
     ty: Type,
     field: FieldReader,
     what: What,
+    /// Whether it is the field of a stack.
+    is_stack: bool,
     /// Names of values that were looked up.
     known: HashMap<u64, Option<Vec<u8>>>,
 }
@@ -71,11 +71,13 @@ struct Own {
 enum What {
     Value,
     Address,
-    /// The addresses of a stack of the kernel.
-    Stack,
+    /// The addresses of a stack, or of another array.
+    Addresses,
     Name(NamedField),
     Syscall(SyscallTable),
     Symbol,
+    /// The symbols of all addresses.
+    Symbols,
 }
 
 impl<'a> Columns<'a> {
@@ -101,15 +103,16 @@ impl<'a> Columns<'a> {
                 continue;
             };
             let (ty, what) = value_of(printer, field, kind);
-            own.push(Own::new(free(field.name.clone()), ty, reader, what));
+            let is_stack = printer.is_stack_field(field);
+            own.push(Own::new(free(field.name.clone()), ty, (reader, is_stack), what));
         }
         for (index, field) in printer.format().fields.iter().enumerate() {
             let Some((reader, kind)) = printer.field(first + index).zip(printer.kind(first + index)) else {
                 continue;
             };
-            for (ending, what) in beside(printer, field, kind, calls) {
+            for (ending, ty, what) in beside(printer, field, kind, calls) {
                 let name = free(format!("{}_{ending}", field.name));
-                own.push(Own::new(name, Type::Name, reader, what));
+                own.push(Own::new(name, ty, (reader, printer.is_stack_field(field)), what));
             }
         }
         Self {
@@ -162,8 +165,8 @@ impl<'a> Columns<'a> {
 }
 
 impl Own {
-    fn new(name: String, ty: Type, field: FieldReader, what: What) -> Self {
-        Self { name, ty, field, what, known: HashMap::new() }
+    fn new(name: String, ty: Type, (field, is_stack): (FieldReader, bool), what: What) -> Self {
+        Self { name, ty, field, what, is_stack, known: HashMap::new() }
     }
 
     /// Writes the value. Gives whether the record has the field.
@@ -185,9 +188,10 @@ impl Own {
                 row.put(address.map_or(Cell::Unknown, Cell::Address));
                 address.is_some()
             }
-            What::Stack => {
-                row.put(Cell::List(&Stack { printer, record }));
-                true
+            What::Addresses => {
+                let addresses = self.addresses(printer, record);
+                row.put(addresses.as_ref().map_or(Cell::Unknown, |addresses| Cell::List(addresses)));
+                addresses.is_some()
             }
             What::Name(named) => {
                 self.write_known(record, row, |_| printer.value_text(named, record, symbols));
@@ -199,14 +203,28 @@ impl Own {
             }
             What::Symbol => {
                 self.write_known(record, row, |address| {
-                    let symbol = stacks::symbol(symbols, address)?;
-                    Some(match symbol.offset {
-                        0 => symbol.name.as_bytes().to_vec(),
-                        offset => format!("{}+{offset:#x}", symbol.name).into_bytes(),
-                    })
+                    symbol_text(symbols, address).map(|text| text.into_owned().into_bytes())
                 });
                 true
             }
+            What::Symbols => {
+                match self.addresses(printer, record) {
+                    Some(addresses) => row.put(Cell::List(&SymbolsOf { addresses, symbols })),
+                    None => row.put(Cell::Unknown),
+                }
+                true
+            }
+        }
+    }
+
+    /// The addresses of the field, if the record has it.
+    fn addresses<'r>(&self, printer: &Printer, record: &'r [u8]) -> Option<Addresses<'r>> {
+        if self.is_stack {
+            return printer.frames(record).map(Addresses::Stack);
+        }
+        match self.field.value(record) {
+            Ok(Value::Array(numbers)) => Some(Addresses::Array(numbers)),
+            _ => None,
         }
     }
 
@@ -234,10 +252,13 @@ impl Own {
 
 /// The type and content of a field's own column.
 fn value_of(printer: &Printer, field: &Field, kind: FieldKind) -> (Type, What) {
-    if printer.is_kernel_stack() && field.name == STACK_FIELD {
-        return (Type::List(Element::Address), What::Stack);
+    if printer.is_stack_field(field) {
+        return (Type::List(Element::Address), What::Addresses);
     }
     match kind {
+        FieldKind::Array { .. } if printer.address(field).is_some() => {
+            (Type::List(Element::Address), What::Addresses)
+        }
         FieldKind::Number { .. } if printer.address(field).is_some() => (Type::Address, What::Address),
         FieldKind::Number { signed: true, size } => (Type::Signed(size), What::Value),
         FieldKind::Number { signed: false, size } => (Type::Unsigned(size), What::Value),
@@ -257,16 +278,21 @@ fn beside(
     field: &Field,
     kind: FieldKind,
     calls: Option<SyscallTable>,
-) -> impl Iterator<Item = (&'static str, What)> {
+) -> impl Iterator<Item = (&'static str, Type, What)> {
     let is_number = matches!(kind, FieldKind::Number { .. } | FieldKind::Pointer { .. });
     let named = if syscalls::is_number(printer.system(), &field.name) {
         calls.map(What::Syscall)
     } else {
         printer.named(field).map(What::Name)
     };
-    let symbol = (printer.address(field) == Some(AddressKind::Symbol)).then_some(What::Symbol);
-    let found = [("name", named), ("symbol", symbol)];
-    found.into_iter().filter_map(move |(ending, what)| Some((ending, what.filter(|_| is_number)?)))
+    let named = named.filter(|_| is_number).map(|what| ("name", Type::Name, what));
+    let is_array = printer.is_stack_field(field) || matches!(kind, FieldKind::Array { .. });
+    let symbol = (printer.address(field) == Some(AddressKind::Symbol)).then_some(match kind {
+        _ if is_array => Some(("symbol", Type::List(Element::Text), What::Symbols)),
+        _ if is_number => Some(("symbol", Type::Name, What::Symbol)),
+        _ => None,
+    });
+    named.into_iter().chain(symbol.flatten())
 }
 
 /// Writes a time, which three columns have.

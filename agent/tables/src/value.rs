@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use ftrace_event::{Printer, Value};
+use ftrace_event::stacks::{self, Frames};
+use ftrace_event::{Numbers, Symbols, Value};
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,14 +144,47 @@ impl Items for Vec<&str> {
     }
 }
 
-/// The addresses of a stack of the kernel.
-pub(super) struct Stack<'a> {
-    pub(super) printer: &'a Printer,
-    pub(super) record: &'a [u8],
+/// The addresses of a field that has several: of a stack, or of another array.
+pub(super) enum Addresses<'a> {
+    Stack(Frames<'a>),
+    Array(Numbers<'a>),
 }
 
-impl Items for Stack<'_> {
-    fn each(&self, give: &mut dyn FnMut(Cell<'_>)) {
-        self.printer.stack(self.record).for_each(|address| give(Cell::Address(address)));
+impl Addresses<'_> {
+    fn each_address(&self, give: impl FnMut(u64)) {
+        match self {
+            Self::Stack(frames) => frames.clone().for_each(give),
+            Self::Array(numbers) => numbers.iter().filter_map(|number| number.address()).for_each(give),
+        }
     }
+}
+
+impl Items for Addresses<'_> {
+    fn each(&self, give: &mut dyn FnMut(Cell<'_>)) {
+        self.each_address(|address| give(Cell::Address(address)));
+    }
+}
+
+/// The symbols that addresses are in, with offsets.
+pub(super) struct SymbolsOf<'a> {
+    pub(super) addresses: Addresses<'a>,
+    pub(super) symbols: &'a dyn Symbols,
+}
+
+impl Items for SymbolsOf<'_> {
+    fn each(&self, give: &mut dyn FnMut(Cell<'_>)) {
+        self.addresses.each_address(|address| {
+            let text = symbol_text(self.symbols, address);
+            give(Cell::from(text.as_deref()));
+        });
+    }
+}
+
+/// The symbol that an address is in, with the offset of the address in it.
+pub(super) fn symbol_text(symbols: &dyn Symbols, address: u64) -> Option<Cow<'_, str>> {
+    let symbol = stacks::symbol(symbols, address)?;
+    Some(match symbol.offset {
+        0 => Cow::Borrowed(symbol.name),
+        offset => Cow::Owned(format!("{}+{offset:#x}", symbol.name)),
+    })
 }

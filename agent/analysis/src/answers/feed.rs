@@ -8,7 +8,7 @@ use super::{
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
-use ftrace_event::stacks::{Origin, each_frame};
+use ftrace_event::stacks::Origin;
 use ftrace_event::{EventTable, FieldReader, Printer};
 use report::TraceFile;
 use tracedat::ledger::{EventChoice, Ledger, Pause};
@@ -426,10 +426,9 @@ impl<A: Analysis> Feed<A> {
         } else if let Some(printer) = file.events().get(id) {
             let Awaited { of, .. } = awaited[index];
             let is_kernel = printer.is_kernel_stack();
-            let analysis = &mut self.analysis;
-            each_frame(printer, record.data, &mut |addresses| {
-                analysis.stack(of, Frames { is_kernel, addresses });
-            });
+            if let Some(mut frames) = printer.frames(record.data) {
+                self.analysis.stack(of, Frames { is_kernel, addresses: &mut frames });
+            }
         }
     }
 

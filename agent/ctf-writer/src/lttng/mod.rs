@@ -87,7 +87,7 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
         event.fields.splice(0..0, shared.iter().chain(&own).cloned());
     }
     let indices = channel.common.iter().map(|name| printer.field_index(name)).collect();
-    let mut rule = kernel::rule(printer, reader, machine, indices, choice);
+    let mut rule = kernel::rule(printer, reader, indices, choice);
     rule.births = births(printer);
     channel.rules.insert(printer.format().id, rule);
     true

@@ -204,8 +204,8 @@ fn describe(printer: &Printer, literal: bool) -> (Event, Vec<(usize, Part)>, Vec
     let labels = Labels { text: &format.print_fmt, literal };
     let all = format.common.iter().chain(&format.fields).enumerate();
     for (index, field) in all.filter(|(_, field)| field.name != "common_type") {
-        let (part, of) = if printer.is_kernel_stack() && field.name == "caller" {
-            let size = field.element_size().unwrap_or(8) as u8;
+        let (part, of) = if printer.is_stack_field(field) {
+            let size = printer.machine().long_size;
             (Part::Stack { size: size.into() }, sequence(Type::Address(size)))
         } else {
             part(printer.kind(index), &field.name, &labels)
@@ -299,8 +299,9 @@ fn write(part: Part, value: Option<Value<'_>>, printer: &Printer, record: &[u8],
             payload.number(bytes.len() as u64, LENGTH).raw(bytes);
         }
         Part::Stack { size } => {
-            payload.number(printer.stack(record).count() as u64, LENGTH);
-            for address in printer.stack(record) {
+            let frames = printer.frames(record);
+            payload.number(frames.clone().into_iter().flatten().count() as u64, LENGTH);
+            for address in frames.into_iter().flatten() {
                 payload.number(address, size);
             }
         }

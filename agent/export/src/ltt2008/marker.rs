@@ -142,8 +142,8 @@ impl EventMarker {
                 (Part::Elements { size, count }, value) => payload.array(value.ok(), count, size),
                 (Part::Texts { count }, value) => payload.texts(value.ok(), count),
                 (Part::Stack, _) => {
-                    let addresses: Vec<_> =
-                        printer.stack(record).map(|address| format!("0x{address:x}")).collect();
+                    let frames = printer.frames(record).into_iter().flatten();
+                    let addresses: Vec<_> = frames.map(|address| format!("0x{address:x}")).collect();
                     payload.text(format!("{{{}}}", addresses.join(",")).as_bytes());
                 }
                 (Part::Shown, Ok(value)) => {
@@ -287,7 +287,7 @@ fn fields(printer: &Printer) -> (String, Vec<(usize, Part)>) {
     for (index, field) in all.filter(|(_, field)| field.name != "common_type") {
         let name = &field.name;
         let part = match printer.kind(index) {
-            _ if printer.is_kernel_stack() && name == "caller" => Part::Stack,
+            _ if printer.is_stack_field(field) => Part::Stack,
             Some(FieldKind::Number { size, .. } | FieldKind::Pointer { size }) => {
                 Part::Number { size: size.into() }
             }

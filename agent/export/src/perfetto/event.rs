@@ -7,8 +7,8 @@ use prost::encoding::{WireType, encode_key, encode_varint, int64, uint32, uint64
 use super::packet::InternedString;
 use super::table::{self, Known, Type};
 use ftrace_event::copies::copied_argument;
+use ftrace_event::stacks::STACK_FIELD;
 use ftrace_event::stacks::symbol;
-use ftrace_event::table::STACK_FIELD;
 use ftrace_event::{EventTable, FieldKind, FieldReader, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
 use tracedat::reader::Record;
@@ -291,9 +291,11 @@ impl Kind {
             Self::Generic { name, fields } => {
                 to.string(EVENT_NAME, name.as_bytes());
                 for (name, reader) in fields {
-                    if printer.is_kernel_stack() && name == STACK_FIELD {
-                        // Its format tells of 8 addresses, the record has more.
-                        for (index, address) in printer.stack(to.record).enumerate() {
+                    if printer.is_stack()
+                        && name == STACK_FIELD
+                        && let Some(frames) = printer.frames(to.record)
+                    {
+                        for (index, address) in frames.enumerate() {
                             to.generic(&format!("{name}[{index}]"), Value::Pointer(address));
                         }
                     } else if let Some(value) = to.value(*reader) {

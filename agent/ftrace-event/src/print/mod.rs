@@ -162,6 +162,7 @@ impl PrintFmt {
 /// Prints the stack that follows an event, as `trace_stack_print` of kernel/trace/trace_output.c does: a line
 /// for each address, up to the end or to one that is all ones.
 pub(super) fn print_stack<O: Output + ?Sized>(
+    title: &str,
     addresses: impl Iterator<Item = u64>,
     machine: Machine,
     symbols: &dyn Symbols,
@@ -169,7 +170,7 @@ pub(super) fn print_stack<O: Output + ?Sized>(
 ) {
     let out = &mut Limited::new(out, MAX_TEXT);
     let end = if machine.long_size == 4 { u64::from(u32::MAX) } else { u64::MAX };
-    out.push(b"<stack trace>");
+    out.push(title.as_bytes());
     for address in addresses.take_while(|address| *address != end) {
         out.push(b"\n => ");
         pointer::function(out, address, symbols);

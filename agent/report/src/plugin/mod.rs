@@ -229,7 +229,8 @@ impl Plugin {
                 deltas: (num("top_delta_ts")?, num("bottom_delta_ts")?),
             },
             ("ftrace", "raw_data") => {
-                Self::RawData { id: num("id")?, data: format.field("buf")?.offset as usize }
+                let data = format.field("buf").filter(|field| field.location == Location::Inline)?;
+                Self::RawData { id: num("id")?, data: data.offset as usize }
             }
             ("ftrace", "funcgraph_entry") => {
                 Self::GraphEntry(Graph { func: num("func")?, depth: num("depth")?, times: None })

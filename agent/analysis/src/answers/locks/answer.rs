@@ -1,5 +1,6 @@
 //! What is told of locks.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -272,7 +273,7 @@ impl Teller<'_, '_> {
     fn kernel(&mut self) -> KernelLocksAnswer {
         let of = &self.locks.kernel;
         let mut locks: BTreeMap<(u64, LockKind), OfLock> = BTreeMap::new();
-        let mut callers: BTreeMap<(Option<&str>, LockKind), Told> = BTreeMap::new();
+        let mut callers: BTreeMap<(Option<Cow<'_, str>>, LockKind), Told> = BTreeMap::new();
         let mut has_stacks = false;
         for (Key { lock, kind, who, stack }, told) in &of.told {
             if !self.is_asked(*who) {
@@ -292,7 +293,7 @@ impl Teller<'_, '_> {
         let mut callers: Vec<KernelLockCaller> = (callers.into_iter())
             .filter(|(_, told)| told.times.count() != 0)
             .map(|((function, kind), told)| KernelLockCaller {
-                function: function.map(str::to_owned),
+                function: function.map(Cow::into_owned),
                 kind,
                 times: told.times.told(),
                 failed: told.failed,

@@ -1,5 +1,7 @@
 //! Which function waits for a lock of the kernel, and what a lock is called.
 
+use std::borrow::Cow;
+
 use ftrace_event::Symbols;
 use ftrace_event::stacks::{function, symbol};
 
@@ -57,10 +59,10 @@ const LOCKING: [&str; 46] = [
 const LOCKING_EXACTLY: [&str; 1] = ["down"];
 
 /// The innermost function that is not of locking. `None` if there is no stack, or none of them has a name.
-pub(super) fn caller<'s>(symbols: &'s dyn Symbols, addresses: &[u64]) -> Option<&'s str> {
+pub(super) fn caller<'s>(symbols: &'s dyn Symbols, addresses: &[u64]) -> Option<Cow<'s, str>> {
     let is_locking =
         |name: &str| LOCKING.iter().any(|start| name.starts_with(start)) || LOCKING_EXACTLY.contains(&name);
-    let found = addresses.iter().find(|address| !is_locking(function(symbols, **address)))?;
+    let found = addresses.iter().find(|address| !is_locking(&function(symbols, **address)))?;
     symbol(symbols, *found).map(|_| function(symbols, *found))
 }
 

@@ -1,5 +1,6 @@
 //! What is told of the time without a CPU.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::answers::parts::{Part, StackParts};
 use crate::answers::{Names, Tid, TimesTold};
-use ftrace_event::stacks::function;
+use ftrace_event::stacks::{function, without_tracing};
 
 /// Where threads were without a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -200,19 +201,24 @@ impl Teller<'_, '_> {
             .then(|| (thread.tid, String::from_utf8_lossy(name).into_owned()))
     }
 
-    fn functions(&self, part: Option<Part>) -> impl Iterator<Item = &str> {
-        self.off_cpu.parts.of(part).iter().map(|address| function(self.names.symbols, *address))
+    /// The kernel's functions of a stack, the innermost first.
+    fn kernel(&self, part: Option<Part>) -> impl Iterator<Item = Cow<'_, str>> {
+        let frames = without_tracing(self.names.symbols, self.off_cpu.parts.of(part));
+        frames.iter().map(|address| function(self.names.symbols, *address))
     }
 
-    fn texts(&self, part: Option<Part>) -> Vec<String> {
-        self.functions(part).map(str::to_owned).collect()
+    /// The functions of a stack: the kernel's and the process's.
+    fn texts(&self, stack: StackParts) -> (Vec<String>, Vec<String>) {
+        let user = self.off_cpu.parts.of(stack.user).iter();
+        let user = user.map(|address| function(self.names.symbols, *address).into_owned());
+        (self.kernel(stack.kernel).map(Cow::into_owned).collect(), user.collect())
     }
 
     fn reason(&self, off: Off, kernel: Option<Part>) -> Reason {
         match off {
             Off::Preempted => Reason::Cpu,
             Off::Stopped => Reason::Signal,
-            Off::Sleeping | Off::Blocked => Reason::of(self.functions(kernel)),
+            Off::Sleeping | Off::Blocked => Reason::of(self.kernel(kernel)),
         }
     }
 
@@ -229,13 +235,14 @@ impl Teller<'_, '_> {
             })
             .collect();
         wakers.sort_by_key(|wakers| Reverse(wakers.total_ns));
+        let (kernel, user) = self.texts(stack);
         OffCpuStack {
             tid,
             comm,
             state,
             reason,
-            kernel: self.texts(stack.kernel),
-            user: self.texts(stack.user),
+            kernel,
+            user,
             times: of.sum.times.told(),
             wait_ns: of.sum.waits,
             open_ns: of.sum.open,
@@ -245,7 +252,7 @@ impl Teller<'_, '_> {
 
     fn link(&self, link: &Link) -> WakerLink {
         let (waker, tid) = link.waker.told(&self.off_cpu.threads, self.names);
-        let StackParts { kernel, user } = link.stack;
-        WakerLink { waker, tid, kernel: self.texts(kernel), user: self.texts(user) }
+        let (kernel, user) = self.texts(link.stack);
+        WakerLink { waker, tid, kernel, user }
     }
 }

@@ -112,10 +112,11 @@ const FUNCTIONS: [(&str, Reason); 63] = [
 
 impl Reason {
     /// What is waited for in the kernel's functions of a stack, the innermost first.
-    pub(super) fn of<'n>(mut functions: impl Iterator<Item = &'n str>) -> Self {
+    pub(super) fn of(mut functions: impl Iterator<Item = impl AsRef<str>>) -> Self {
         let mut is_there = false;
         let found = functions.find_map(|function| {
             is_there = true;
+            let function = function.as_ref();
             FUNCTIONS.iter().find(|(start, _)| function.starts_with(start)).map(|(_, reason)| *reason)
         });
         found.unwrap_or(if is_there { Self::Other } else { Self::Unknown })

@@ -29,7 +29,7 @@ impl Functions {
             return Some(*number);
         }
         let name = function(names.symbols, address);
-        let number = self.number_of(name)?;
+        let number = self.number_of(&name)?;
         // One without a name may get one while a recording goes on.
         if name != UNKNOWN && self.addresses.len() < MOST_ADDRESSES {
             self.addresses.insert(address, number);

@@ -11,6 +11,7 @@ use super::{FunctionWeight, StackWeight, ThreadWeight};
 use crate::answers::parts::{Part, Parts, StackParts};
 use crate::answers::threads::{Thread, Threads};
 use crate::answers::{At, Event, Frames, Known, Names, Scope, Tid};
+use ftrace_event::stacks::is_tracing;
 
 /// Most combinations of a thread and a stack.
 const MOST_KEYS: usize = 1 << 17;
@@ -271,6 +272,9 @@ impl Tally {
         let (Some(mut kernel), Some(user)) = (functions(kernel), functions(user)) else {
             return Stack::NoRoom;
         };
+        // The innermost functions are those that recorded the event.
+        let is_other = |number: &u64| !is_tracing(&self.functions.name(*number));
+        kernel.drain(..kernel.iter().position(is_other).unwrap_or(0));
         if let Some(is_entry) = self.is_entry
             && !kernel.is_empty()
         {
