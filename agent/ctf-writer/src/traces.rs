@@ -5,6 +5,7 @@
 //! | `kernel` | the kernel's, and what all share |
 //! | `ust/uid/UID/64-bit` | a user's |
 //! | `ust/pid/NAME-PID-DATE-TIME` | a process's |
+//! | `ust`, `ust/NAME-PID-DATE-TIME` | those of LTTng before 2.1 |
 //!
 //! A session has them in its own directory, in one of each closed chunk in `archives`, and in directories of
 //! the chunk that is open and of snapshots. Links are not followed.
@@ -37,7 +38,7 @@ pub struct Traces {
     /// In the order of their paths, of which those of archives come first.
     pub found: Vec<Found>,
     /// How many more there are.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
 }
 
 /// Finds them.
@@ -132,6 +133,13 @@ impl Found {
             return Ok(false);
         }
         let Some(ust) = self.below(UST) else { return Ok(true) };
+        if is_trace(&ust.dir) && !take(ust.clone()) {
+            return Ok(false);
+        }
+        let of_old = |of: &Self| !["pid", "uid"].iter().any(|name| of.path.ends_with(&format!("/{name}")));
+        if !ust.directories()?.filter(of_old).all(&mut *take) {
+            return Ok(false);
+        }
         if let Some(processes) = ust.below("pid")
             && !processes.directories()?.all(&mut *take)
         {
@@ -176,6 +184,8 @@ mod tests {
             "archives/20260302T101500+0000-20260302T101600+0000-0/kernel",
             "archives/20260302T101500+0000-20260302T101600+0000-0/ust/uid/0/64-bit",
             "kernel",
+            "ust",
+            "ust/app-4711-20260302-101500",
             "ust/pid/app-4711-20260302-101500",
             "ust/pid/others",
             "ust/uid/0/64-bit",

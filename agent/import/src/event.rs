@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::ImportError;
+use super::{ImportError, ftrace};
 use ftrace_event::Endian;
 use ftrace_event::Format;
 
@@ -119,6 +119,8 @@ pub(super) struct Layout {
     fixed: u32,
     /// What the length of a record without dynamic values is a multiple of.
     align: u32,
+    /// The number that the event has in all kernels.
+    pub(super) id: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +139,11 @@ enum PlaceKind {
     DynamicText,
     /// A word; so many bytes each.
     Dynamic(u8),
+    /// Up to the record's end: numbers of so many bytes, at least so many. Where there are not so many, and
+    /// where something else follows, all ones end them.
+    Open { size: u8, least: u32 },
+    /// Up to the record's end: bytes that end with NUL.
+    OpenText,
 }
 
 impl Integer {
@@ -222,16 +229,29 @@ pub fn in_quotes(text: &str) -> String {
 }
 
 impl Layout {
-    pub(super) fn of(spec: &EventSpec) -> Result<Self, ImportError> {
-        let (system, name) = (identifier(&spec.system), identifier(&spec.name));
+    /// For a machine with longs of so many bytes.
+    pub(super) fn of(spec: &EventSpec, long_size: u8) -> Result<Self, ImportError> {
+        let (system, mut name) = (identifier(&spec.system), identifier(&spec.name));
+        let mut own = ftrace::named(&system, &name);
+        if own.is_some_and(|own| !own.has(&spec.fields, long_size)) {
+            // Readers would take it for ftrace's.
+            own = None;
+            name.push_str("_2");
+        }
         let unsupported = |why| ImportError::Unsupported(format!("the event {system}:{name} {why}"));
         let mut taken = BTreeSet::new();
-        let mut fields = Vec::with_capacity(spec.fields.len());
+        let mut fields = vec![Place { at: 0, kind: PlaceKind::OpenText }; spec.fields.len()];
         let (mut lines, mut texts, mut arguments) = (String::new(), Vec::new(), String::new());
         let mut end = COMMON_LEN;
-        for FieldSpec { name, kind } in &spec.fields {
-            let name = free_name(name, &mut taken);
-            let (kind, size, align, declaration) = declared(kind, &name);
+        let kind_in_ftrace = |field: &FieldSpec| own?.kind(&identifier(&field.name));
+        let mut order: Vec<_> = (0..).zip(&spec.fields).collect();
+        order.sort_by_key(|(_, field)| kind_in_ftrace(field).is_some_and(ftrace::Kind::is_open));
+        for (index, field) in order {
+            let name = free_name(&field.name, &mut taken);
+            let (kind, size, align, declaration) = match kind_in_ftrace(field) {
+                Some(kind) => declared_as(kind, &field.kind, &name, long_size),
+                None => declared(&field.kind, &name),
+            };
             let at = end.next_multiple_of(align);
             end = at.saturating_add(size);
             if end > MAX_FIXED {
@@ -246,11 +266,15 @@ impl Layout {
             texts.push(format!("{name}={}", declaration.conversion));
             arguments.push_str(", ");
             arguments.push_str(&declaration.argument);
-            fields.push(Place { at, kind });
+            let index: usize = index;
+            if let Some(place) = fields.get_mut(index) {
+                *place = Place { at, kind };
+            }
         }
-        let print_fmt = match &spec.print_fmt {
-            Some(text) => text.clone(),
-            None => format!("\"{}\"{arguments}", texts.join(" ")),
+        let print_fmt = match (own.and_then(|own| own.print_fmt), &spec.print_fmt) {
+            (Some(text), _) => text.to_owned(),
+            (None, Some(text)) => text.clone(),
+            (None, None) => format!("\"{}\"{arguments}", texts.join(" ")),
         };
         let body = format!("{COMMON}{lines}\nprint fmt: {print_fmt}\n");
         let parsed = Format::parse(&text(&name, 1, &body)).map_err(|source| {
@@ -258,7 +282,8 @@ impl Layout {
             ImportError::EventFormat { event, source }
         })?;
         let layout = parsed.record_layout();
-        Ok(Self { system, name, body, fields, fixed: layout.fields_end, align: layout.align })
+        let id = own.and_then(|own| own.id);
+        Ok(Self { system, name, body, fields, fixed: layout.fields_end, align: layout.align, id })
     }
 
     /// Appends the record of these values; what there are less of than fields is absent. The number of the
@@ -274,9 +299,10 @@ impl Layout {
         out.extend_from_slice(&[0, 0, common.flags, common.preempt_count]);
         out.extend_from_slice(&endian.u32(common.pid));
         out.resize(start + self.fixed as usize, 0);
-        let mut cut = false;
+        let value_of = |index: usize| values.get(index).copied().unwrap_or(Value::Absent);
+        let mut cut = self.encode_open(endian, &value_of, start, out);
         for (index, place) in self.fields.iter().enumerate() {
-            let value = values.get(index).copied().unwrap_or(Value::Absent);
+            let value = value_of(index);
             let at = start + place.at as usize;
             match place.kind {
                 PlaceKind::Fixed { size, count } => {
@@ -318,10 +344,56 @@ impl Layout {
                     }
                     put_word(out, endian, start, at, from);
                 }
+                PlaceKind::Open { .. } | PlaceKind::OpenText => {}
             }
         }
         let len = (out.len() - start).next_multiple_of(self.align as usize);
         out.resize(start + len, 0);
+        cut
+    }
+}
+
+impl Layout {
+    /// Appends the value that goes on to the record's end, if there is one. Returns whether it had to be cut.
+    fn encode_open<'v>(
+        &self,
+        endian: Endian,
+        value_of: &dyn Fn(usize) -> Value<'v>,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let is_open = |place: &Place| matches!(place.kind, PlaceKind::Open { .. } | PlaceKind::OpenText);
+        let Some(index) = self.fields.iter().position(is_open) else { return false };
+        let Some(Place { at, kind }) = self.fields.get(index).copied() else { return false };
+        let room = MAX_DYNAMIC.saturating_sub(at as usize);
+        out.truncate(start + at as usize);
+        let PlaceKind::Open { size, least } = kind else {
+            let text = up_to_nul(value_of(index));
+            let kept = text.len().min(room.saturating_sub(1));
+            out.extend_from_slice(text.get(..kept).unwrap_or_default());
+            out.push(0);
+            return kept < text.len();
+        };
+        let is_dynamic = |place: &Place| matches!(place.kind, PlaceKind::Dynamic(_) | PlaceKind::DynamicText);
+        let (most, mut count) = (room / usize::from(size.max(1)), 0);
+        let push = |number, out: &mut Vec<u8>| {
+            let end = out.len();
+            out.resize(end + usize::from(size), 0);
+            put(out, end, endian, size, number);
+        };
+        let mut cut = false;
+        for number in numbers(value_of(index)) {
+            cut = count + 1 >= most;
+            if cut {
+                break;
+            }
+            push(number, out);
+            count += 1;
+        }
+        let end = usize::from(least > 0 && self.fields.iter().any(is_dynamic));
+        for _ in count..(count + end).max(least as usize) {
+            push(u64::MAX, out);
+        }
         cut
     }
 }
@@ -399,6 +471,30 @@ fn declared(kind: &FieldType, name: &str) -> (PlaceKind, u32, u32, Declaration) 
     }
 }
 
+/// The same of a field that ftrace lays out in its own way.
+fn declared_as(
+    kind: ftrace::Kind,
+    of: &FieldType,
+    name: &str,
+    long_size: u8,
+) -> (PlaceKind, u32, u32, Declaration) {
+    let said = |text, conversion, argument| Declaration { text, signed: false, conversion, argument };
+    let frames = ftrace::FRAMES as u32;
+    let longs = || said(format!("unsigned long {name}[{frames}]"), "%s", String::new());
+    let open = |of| said(format!("{of} {name}[]"), "%s", format!("REC->{name}"));
+    let (long, whole) = (u32::from(long_size), frames * u32::from(long_size));
+    match kind {
+        ftrace::Kind::Long | ftrace::Kind::Number => declared(of, name),
+        ftrace::Kind::Frames => (PlaceKind::Open { size: long_size, least: frames }, whole, long, longs()),
+        ftrace::Kind::FramesOfPart => {
+            (PlaceKind::Fixed { size: long_size, count: frames }, whole, long, longs())
+        }
+        ftrace::Kind::Words => (PlaceKind::Open { size: 4, least: 0 }, 0, 4, open("u32")),
+        ftrace::Kind::Text => (PlaceKind::OpenText, 0, 1, open("char")),
+        ftrace::Kind::Bytes => (PlaceKind::Open { size: 1, least: 0 }, 0, 1, open("char")),
+    }
+}
+
 /// The numbers of a value, in two's complement.
 fn numbers(value: Value<'_>) -> impl Iterator<Item = u64> {
     let (one, bytes, many): (_, &[u8], &[u64]) = match value {
@@ -456,7 +552,7 @@ mod tests {
     }
 
     fn printed(endian: Endian, values: &[Value<'_>]) -> (String, bool) {
-        let layout = Layout::of(&spec()).unwrap();
+        let layout = Layout::of(&spec(), 8).unwrap();
         assert_eq!((layout.system.as_str(), layout.name.as_str()), ("my_app", "_8th_event"));
         let mut table = EventTable::new(Machine { endian, long_size: 8 });
         table.add(&layout.system, &text(&layout.name, 0x1234, &layout.body), &NoNames).unwrap();

@@ -34,6 +34,7 @@
 //! | [`event`] | events without a format text: their fields, the text made from them, values as a record |
 //! | [`sink`] | the receiver of events, facts, tasks, records and losses |
 //! | [`open`] | from a path or a stream to a source |
+//! | `ftrace` | events that ftrace itself makes, laid out as it does |
 //! | `spool` | any number of records, sorted by time |
 //! | `file` | the trace.dat |
 //! | [`text`] | the text of tracefs, `trace-cmd report` and `perf script` |
@@ -46,6 +47,7 @@ pub mod ctf;
 mod error;
 pub mod event;
 mod file;
+mod ftrace;
 pub mod open;
 pub mod perf;
 #[cfg(test)]
@@ -59,6 +61,7 @@ use std::path::PathBuf;
 
 pub use error::ImportError;
 pub use event::{EventSpec, FieldSpec, FieldType, Integer, Value};
+pub use ftrace::StackOf;
 pub use sink::{At, BufferId, Common, EventId, Facts, Sink};
 
 use ftrace_event::Endian;

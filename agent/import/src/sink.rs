@@ -6,6 +6,7 @@ use std::fs::File;
 
 use super::ImportError;
 use super::event::{EventSpec, Layout, Value};
+use super::ftrace::{self, StackOf};
 use super::spool::{self, Item, Spool};
 use ftrace_event::Format;
 use ftrace_event::{Cmdlines, Endian};
@@ -18,7 +19,7 @@ use tracedat::rewrite::{Progress, Watch};
 pub(super) const MAX_RECORD: usize = (1 << 20) - 24;
 
 /// CPUs with higher numbers are more likely damage than a machine, and readers make arrays of all below.
-const MAX_CPUS: u32 = 1 << 16;
+pub(super) const MAX_CPUS: u32 = 1 << 16;
 
 /// The kind of an item that is a loss and no record.
 pub(super) const LOSS: u32 = u32::MAX;
@@ -124,6 +125,8 @@ pub struct Sink<'w> {
     pub(super) not_carried: NotCarried,
     /// A record that is being made.
     scratch: Vec<u8>,
+    /// The events of stacks.
+    stacks: [Option<EventId>; 2],
 }
 
 /// A CPU of a buffer.
@@ -157,6 +160,7 @@ impl<'w> Sink<'w> {
             longest: 0,
             not_carried: NotCarried::default(),
             scratch: Vec::new(),
+            stacks: [None; 2],
         }
     }
 
@@ -186,7 +190,7 @@ impl<'w> Sink<'w> {
     /// # Errors
     /// Fields that are no record; too many events.
     pub fn event(&mut self, spec: &EventSpec) -> Result<EventId, ImportError> {
-        let mut layout = Layout::of(spec)?;
+        let mut layout = Layout::of(spec, self.long_size())?;
         let name = layout.name.clone();
         let mut number = 2;
         while let Some(id) = self.find(&layout.system, &layout.name) {
@@ -196,8 +200,8 @@ impl<'w> Sink<'w> {
             layout.name = format!("{name}_{number}");
             number += 1;
         }
-        let Layout { system, name, body, .. } = layout.clone();
-        self.add(Event { system, name, body, wanted: None, layout: Some(layout) })
+        let Layout { system, name, body, id, .. } = layout.clone();
+        self.add(Event { system, name, body, wanted: id, layout: Some(layout) })
     }
 
     /// Describes an event by a format text, as tracefs has it. Its number stays what the text says, if no
@@ -300,6 +304,60 @@ impl<'w> Sink<'w> {
         let result = self.record(at, event, &record);
         self.scratch = record;
         result
+    }
+
+    /// The stack of the event whose record was the last one of its CPU: what all records have, whose frames
+    /// they are, and their addresses, the innermost first, up to one that is 0 or all ones. Nothing is
+    /// written of a stack without frames.
+    ///
+    /// # Errors
+    /// Too many events; the disk is full.
+    pub fn stack(
+        &mut self,
+        at: At,
+        common: Common,
+        of: StackOf,
+        addresses: &[u64],
+    ) -> Result<(), ImportError> {
+        let long_size = self.long_size();
+        let frames = ftrace::frames(addresses, long_size);
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let known = self.stacks[of.index()];
+        let event = known.map_or_else(|| self.stack_event(of), Ok)?;
+        // Records of processes have so many each.
+        let part = if of == StackOf::Kernel { frames.len() } else { ftrace::FRAMES };
+        frames.chunks(part).try_for_each(|frames| {
+            self.values(at, event, common, &[of.number(frames.len()), Value::Numbers(frames)])
+        })
+    }
+
+    /// The event of stacks.
+    fn stack_event(&mut self, of: StackOf) -> Result<EventId, ImportError> {
+        let long_size = self.long_size();
+        let spec = of.spec(long_size);
+        let there = self.find(&spec.system, &spec.name);
+        let event = match there.and_then(|id| self.events.get_mut(id.0 as usize)) {
+            // It was described by its text: as kernels since 3.5 do it.
+            Some(event) if event.layout.is_none() => {
+                let layout = Layout::of(&spec, long_size)?;
+                if ftrace::has_same_stacks(&event.body, &layout.body) {
+                    event.layout = Some(layout);
+                    there
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        };
+        let event = event.map_or_else(|| self.event(&spec), Ok)?;
+        self.stacks[of.index()] = Some(event);
+        Ok(event)
+    }
+
+    fn long_size(&self) -> u8 {
+        if self.facts.long_size == 4 { 4 } else { 8 }
     }
 
     /// Tells that events were lost after what was given with this or an earlier time, and before what comes

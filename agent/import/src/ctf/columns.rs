@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::lttng::Naming;
 use super::packet::Event;
 use super::render::render;
+use super::schema::{Event as EventClass, Stream};
 use super::types::{Integer as CtfInteger, Struct, Type};
 use super::value::Value as CtfValue;
 use crate::event::{FieldSpec, FieldType, Integer, Show, Value};
@@ -110,6 +111,22 @@ impl Place {
         Some(value)
     }
 
+    /// Whether it is a list of numbers.
+    pub(super) fn is_numbers(&self, stream: &Stream, class: &EventClass) -> bool {
+        let of = match self.root {
+            Root::StreamContext => &stream.event_context,
+            Root::Context => &class.context,
+            Root::Fields => &class.fields,
+        };
+        let [Step::Field(index)] = self.steps[..] else { return false };
+        let field = of.as_ref().and_then(|of| of.fields.get(index));
+        field.is_some_and(|field| match &field.ty {
+            Type::Sequence(sequence) => sequence.element.as_integer().is_some(),
+            Type::Array(array) => array.element.as_integer().is_some(),
+            _ => false,
+        })
+    }
+
     /// The number that is there.
     pub(super) fn number(&self, event: &Event<'_, '_>) -> Option<i128> {
         self.value(event)?.number()
@@ -152,14 +169,14 @@ impl Columns {
         }
     }
 
-    /// Adds the event's own fields.
-    pub(super) fn fields(&mut self, of: Option<&Arc<Struct>>, naming: &Naming) {
+    /// Adds the event's own fields, but for those that records have elsewhere.
+    pub(super) fn fields(&mut self, of: Option<&Arc<Struct>>, naming: &Naming, taken: &[&Place]) {
         let Some(of) = of else { return };
         for (index, field) in of.fields.iter().enumerate() {
-            if is_length(of, index) {
+            let place = Place { root: Root::Fields, steps: vec![Step::Field(index)] };
+            if is_length(of, index) || taken.contains(&&place) {
                 continue;
             }
-            let place = Place { root: Root::Fields, steps: vec![Step::Field(index)] };
             let (name, more) = naming.field(of, field.shown());
             if naming.is_operation(&name) && field.ty.as_integer().is_some() {
                 self.push(&name, FieldType::TextArray(12), Column { place, get: Get::Letters });

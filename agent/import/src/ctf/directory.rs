@@ -21,6 +21,8 @@ const KERNEL: &str = "kernel";
 
 /// How deep traces are looked for below a directory that has none.
 const DEPTH_MAX: u32 = 4;
+/// How deep the traces of a session are in it: `archives/CHUNK/ust/uid/UID/64-bit`.
+const LAYOUT_DEPTH: u32 = 6;
 /// How many recordings are found there at most: one is read.
 const SESSIONS_MAX: usize = 1 << 10;
 
@@ -40,8 +42,8 @@ pub(crate) struct Part {
 pub(crate) struct Parts {
     /// The parts in time, of which those of archives come first. At least one.
     pub(crate) parts: Vec<Part>,
-    /// How many traces of user space are beside that of the kernel.
-    pub(crate) beside: usize,
+    /// How many other traces are in the directory, as those of user space beside that of the kernel.
+    pub(crate) beside: u64,
 }
 
 /// Opens the traces of a directory: a trace itself, or what LTTng has of a session. That of the kernel is
@@ -50,6 +52,7 @@ pub(crate) fn open(path: &Path) -> Result<Parts, CtfError> {
     let dir = Directory::open(path).map_err(CtfError::io("open", path))?;
     let failed = || CtfError::io("look for traces in", path);
     let mut all = traces::find(&dir).map_err(failed())?.found;
+    let total = count(&dir, DEPTH_MAX + LAYOUT_DEPTH).map_err(failed())?;
     if all.is_empty() {
         // A session in a directory of its own, as those of a host are, or those that babeltrace2 writes.
         let mut sessions = Vec::new();
@@ -70,7 +73,8 @@ pub(crate) fn open(path: &Path) -> Result<Parts, CtfError> {
     let (kernel, others): (Vec<Found>, Vec<Found>) = all.into_iter().partition(|found| {
         found.path.is_empty() || found.path.rsplit('/').next().is_some_and(|name| name == KERNEL)
     });
-    let (taken, beside) = if kernel.is_empty() { (others, 0) } else { (kernel, others.len()) };
+    let taken = if kernel.is_empty() { others } else { kernel };
+    let beside = total.saturating_sub(taken.len() as u64);
     let parts = taken.into_iter().map(Part::open).collect::<Result<Vec<_>, _>>()?;
     if parts.is_empty() {
         return Err(CtfError::NoTrace { path: path.to_owned() });
@@ -105,6 +109,20 @@ fn below(
         }
     }
     Ok(())
+}
+
+/// How many traces there are in a directory and below.
+fn count(dir: &Directory, depth: u32) -> std::io::Result<u64> {
+    let mut total = u64::from(traces::is_trace(dir));
+    if depth == 0 {
+        return Ok(total);
+    }
+    for name in dir.names()? {
+        // What cannot be opened is none that could be imported.
+        let Ok(inner) = dir.open_dir(&name) else { continue };
+        total += count(&inner, depth - 1).unwrap_or(0);
+    }
+    Ok(total)
 }
 
 /// Fails for traces that are no parts of one.

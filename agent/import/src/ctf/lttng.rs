@@ -1,7 +1,9 @@
 //! Names: what the kernel calls the events and fields of lttng-modules, and what other tracers call theirs.
 
-use super::schema::Trace;
+use super::columns::{Place, Root};
+use super::schema::{Event as EventClass, Trace};
 use super::types::{Struct, Type};
+use crate::ftrace;
 use ctf_writer::{call_number, kernel_names};
 
 pub(super) use kernel_names::operation_letters;
@@ -61,6 +63,12 @@ impl Tracing {
         Self { tracer, is_x86_64: is_named.unwrap_or(has_event && has_long && is_little) }
     }
 
+    /// A field that the records of all events have, of an event of perf, which has them among its own.
+    pub(super) fn common_field(self, class: &EventClass, name: &str) -> Option<Place> {
+        let is_common = self.tracer == Tracer::Other && name.starts_with("common_");
+        if is_common { Place::of(Root::Fields, class.fields.as_ref(), name) } else { None }
+    }
+
     /// The system and the name of an event.
     pub(super) fn naming(self, name: &str) -> Naming {
         let naming = |system: &str, name: &str, is_of_kernel| Naming {
@@ -72,6 +80,8 @@ impl Tracing {
         if self.tracer == Tracer::LttngModules {
             return match kernel_names::event(name) {
                 Some((system, name)) => naming(system, &name, true),
+                // Exports in LTTng's layout have ftrace's events under their own names.
+                None if ftrace::is_named(name) => naming(ftrace::SYSTEM, name, false),
                 None => naming(LTTNG, name, false),
             };
         }

@@ -207,7 +207,8 @@ impl<'t> Decoder<'t> {
         self.ticks = begin.map_or(self.ticks, Ticks);
         let end = time("timestamp_end", self.ticks);
         let discarded = value("events_discarded").zip(bits("events_discarded"));
-        let cpu = value("cpu_id").and_then(|cpu| u32::try_from(cpu).ok());
+        // Tracers without a CPU write all ones.
+        let cpu = value("cpu_id").and_then(|cpu| u32::try_from(cpu).ok()).filter(|cpu| *cpu != u32::MAX);
         let sequence = value("packet_seq_num");
         let structures = [
             (Scope::PacketHeader, &self.trace.packet_header),

@@ -2,12 +2,13 @@
 
 use super::columns::{Columns, Place, Root};
 use super::formats;
-use super::lttng::Tracing;
+use super::lttng::{Tracer, Tracing};
 use super::packet::Event;
 use super::schema::{Event as EventClass, Stream};
 use super::threads::Threads;
+use super::value::Value;
 use crate::event::{EventSpec, Integer};
-use crate::{Common, EventId, ImportError, Sink};
+use crate::{At, Common, EventId, ImportError, Sink, StackOf};
 
 /// The fields of a kind of events, and what else they tell.
 #[derive(Debug)]
@@ -20,9 +21,14 @@ pub(super) struct Plan {
     preempt_count: Option<Place>,
     /// The thread's name.
     comm: Option<Place>,
+    /// The stacks of the kernel and of the process.
+    stacks: [Option<Place>; 2],
     /// What the event says of other threads.
     says: Says,
 }
+
+/// LTTng's contexts that are stacks: of the kernel, and of the process.
+const STACKS: [&str; 2] = ["callstack_kernel", "callstack_user"];
 
 #[derive(Debug)]
 enum Says {
@@ -77,23 +83,26 @@ impl Plan {
             let shared = Place::of(Root::StreamContext, shared, name);
             shared.or_else(|| Place::of(Root::Context, class.context.as_ref(), name))
         };
-        let thread = context("common_pid").or_else(|| context("tid")).or_else(|| context("vtid"));
-        let flags = context("common_flags");
-        let preempt_count = context("common_preempt_count");
+        let thread = Self::thread(tracing, class, &context);
+        let common = |name| context(name).or_else(|| tracing.common_field(class, name));
+        let flags = common("common_flags");
+        let preempt_count = common("common_preempt_count");
         // Without its thread, a name is a field as others are.
         let comm = thread.as_ref().and_then(|_| context("procname"));
+        let stacks = STACKS.map(|name| context(name).filter(|place| place.is_numbers(stream, class)));
         // `vtid` need not be the thread of the first namespace, and stays a field.
         let taken: Vec<Place> = ["common_pid", "tid", "common_flags", "common_preempt_count", "common_type"]
             .into_iter()
-            .filter_map(context)
+            .filter_map(common)
             .chain(comm.clone())
+            .chain(stacks.iter().flatten().cloned())
             .collect();
         let taken: Vec<&Place> = taken.iter().collect();
         let mut columns = Columns::default();
         if let Some(number) = naming.call_number() {
             columns.constant("__syscall_nr", Integer::new(4, true), number);
         }
-        columns.fields(class.fields.as_ref(), &naming);
+        columns.fields(class.fields.as_ref(), &naming, &taken);
         columns.contexts(Root::StreamContext, shared, &taken);
         columns.contexts(Root::Context, class.context.as_ref(), &taken);
         let named = |tid, comm| Named::of(class, tid, comm);
@@ -116,7 +125,41 @@ impl Plan {
         let print_fmt = formats::print_fmt(&naming.system, &naming.name, &fields);
         let spec = EventSpec { system: naming.system, name: naming.name, fields, print_fmt };
         let event = sink.event(&spec)?;
-        Ok(Self { event, columns, thread, flags, preempt_count, comm, says })
+        Ok(Self { event, columns, thread, flags, preempt_count, comm, stacks, says })
+    }
+
+    /// Where an event has its thread.
+    fn thread(
+        tracing: Tracing,
+        class: &EventClass,
+        context: &impl Fn(&'static str) -> Option<Place>,
+    ) -> Option<Place> {
+        let found = ["common_pid", "perf_tid", "tid", "vtid"].into_iter().find_map(context);
+        if found.is_some() || tracing.tracer != Tracer::Other {
+            return found;
+        }
+        // perf has no contexts, and what others call `pid` may be all that they have.
+        let field = |name| Place::of(Root::Fields, class.fields.as_ref(), name);
+        let of_perf = ["perf_tid", "common_pid"].into_iter().find_map(field);
+        let found = of_perf.or_else(|| ["pid", "perf_pid"].into_iter().find_map(context));
+        found.or_else(|| ["tid", "vtid", "perf_pid"].into_iter().find_map(field))
+    }
+
+    /// Writes the stacks of an event, whose record was written.
+    pub(super) fn stacks(
+        &self,
+        event: &Event<'_, '_>,
+        at: At,
+        common: Common,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ImportError> {
+        let of = [StackOf::Kernel, StackOf::Process(0)];
+        self.stacks.iter().zip(of).try_for_each(|(place, of)| {
+            match place.as_ref().and_then(|place| place.value(event)) {
+                Some(Value::Numbers(addresses)) => sink.stack(at, common, of, addresses),
+                _ => Ok(()),
+            }
+        })
     }
 
     /// What all records have, of an event at this time. `current` is the thread that runs, as far as it is

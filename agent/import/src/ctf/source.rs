@@ -12,6 +12,7 @@ use super::schema::{Clock, Trace};
 use super::stream::Item;
 use super::threads::Threads;
 use super::types::{Struct, Type};
+use crate::sink::MAX_CPUS;
 use crate::{At, BufferId, ImportError, Sink, Source};
 use ftrace_event::Endian;
 use tracedat::Uname;
@@ -70,8 +71,8 @@ impl Source for CtfSource {
     fn read(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
         let Some(first) = self.parts.parts.first() else { return Ok(()) };
         facts(first, self.clock.as_ref(), sink);
-        let what = "traces of user space, which are beside that of the kernel: each is imported alone";
-        sink.not_carried(what, self.parts.beside as u64);
+        let what = "traces in the directory that are not of this recording, as those of user space beside that of the kernel: each is imported alone";
+        sink.not_carried(what, self.parts.beside);
         let mut files = Vec::new();
         let (mut names, mut total) = (BTreeSet::new(), 0);
         for part in &self.parts.parts {
@@ -305,7 +306,9 @@ impl Importer<'_, '_> {
     /// Packets that are not there.
     fn packet(&mut self, packet: &Packet, buffer: BufferId) -> Result<(), ImportError> {
         let cpu = packet.cpu.unwrap_or(0);
-        self.cpus = self.cpus.max(cpu.saturating_add(1));
+        if cpu < MAX_CPUS {
+            self.cpus = self.cpus.max(cpu + 1);
+        }
         let begin = packet.begin.and_then(|begin| self.time(begin));
         let state = self.streams.entry((packet.stream, cpu)).or_default();
         state.last = state.last.max(begin.unwrap_or(0));
@@ -383,7 +386,8 @@ impl Importer<'_, '_> {
         self.sink.not_carried("numbers of IEEE 754, which are texts", floats);
         let at = At { buffer, cpu, time };
         let (sink, id) = (&mut *self.sink, plan.event);
-        plan.columns.values(event, |values| sink.values(at, id, common, values))
+        plan.columns.values(event, |values| sink.values(at, id, common, values))?;
+        plan.stacks(event, at, common, sink)
     }
 
     fn finish(self) {

@@ -10,7 +10,7 @@ use super::sample::{Sample, id_of_sample};
 use super::tracing::TracingData;
 use super::unpack::Unpacker;
 use super::{FORMAT, damaged};
-use crate::{At, BufferId, EventId, ImportError, Sink};
+use crate::{At, BufferId, Common, EventId, ImportError, Sink, StackOf};
 use ftrace_event::Endian;
 use ftrace_event::Format;
 
@@ -53,22 +53,6 @@ const MISC_FILTERED: u16 = 1 << 15;
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 
-/// The event of the kernel's stacks, as kernels since 5.6 have it; the number is `TRACE_STACK`. The record
-/// goes on with as many addresses as `size` says.
-fn stack_format(long_size: u8) -> String {
-    let at = u32::from(long_size) + 8;
-    let callers: Vec<_> = (0..8).map(|index| format!(", (void *)REC->caller[{index}]")).collect();
-    let callers = callers.concat();
-    format!(
-        "name: kernel_stack\nID: 4\nformat:\n{}\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;\n\
-         \tfield:unsigned long caller[8];\toffset:{};\tsize:{};\tsigned:0;\n\nprint fmt: \"{}\"{callers}\n",
-        crate::event::COMMON,
-        at,
-        8 * u32::from(long_size),
-        "\\t=> %ps\\n".repeat(8),
-    )
-}
-
 /// What is known at a record.
 #[derive(Debug)]
 pub(super) struct State {
@@ -80,14 +64,12 @@ pub(super) struct State {
     cpus: HashMap<u64, u32>,
     /// The event of each tracepoint.
     events: HashMap<u64, EventId>,
-    stack: Option<EventId>,
-    long_size: u8,
     unpacker: Option<Unpacker>,
     payload: Option<(u64, Payload)>,
     /// By CPU: losses that were told when they were over, and by the counts at the end.
     lost: BTreeMap<u32, [u64; 2]>,
-    /// The kernel's stack of a sample, as a record.
-    scratch: Vec<u8>,
+    /// The kernel's frames of a sample.
+    scratch: Vec<u64>,
     /// What is counted often.
     counts: Counts,
 }
@@ -116,8 +98,6 @@ impl State {
             ids: HashMap::new(),
             cpus: HashMap::new(),
             events: HashMap::new(),
-            stack: None,
-            long_size: 8,
             unpacker: None,
             payload: None,
             lost: BTreeMap::new(),
@@ -214,7 +194,6 @@ impl State {
 
     fn tracing_data(&mut self, body: &[u8], at: u64, sink: &mut Sink<'_>) -> Result<(), ImportError> {
         let data = TracingData::read(body, at)?;
-        self.long_size = data.long_size;
         sink.facts.long_size = data.long_size;
         sink.facts.header_event = String::from_utf8_lossy(data.header_event).into_owned();
         sink.facts.kallsyms = data.kallsyms.to_vec();
@@ -408,45 +387,27 @@ impl State {
 
     /// The kernel's part of a call chain becomes a stack as ftrace has it, right behind its record.
     fn chain(&mut self, at: At, raw: &[u8], chain: &[u8], sink: &mut Sink<'_>) -> Result<(), ImportError> {
-        let endian = self.endian;
-        let mut record = std::mem::take(&mut self.scratch);
-        record.clear();
-        // The common fields are those of the event: flags, thread.
-        record.extend_from_slice(raw.get(..8).unwrap_or_default());
-        record.extend_from_slice(&[0; 4]);
-        if self.long_size == 8 {
-            record.extend_from_slice(&[0; 4]);
-        }
-        let (mut in_kernel, mut count, mut has_user) = (false, 0_u32, false);
-        let mut bytes = Bytes::new(chain, endian);
+        let mut frames = std::mem::take(&mut self.scratch);
+        frames.clear();
+        let (mut in_kernel, mut has_user) = (false, false);
+        let mut bytes = Bytes::new(chain, self.endian);
         while let Some(address) = bytes.u64() {
             if address >= CONTEXT_MAX {
                 in_kernel = address == CONTEXT_KERNEL;
             } else if in_kernel {
-                count += 1;
-                if self.long_size == 8 {
-                    record.extend_from_slice(&endian.u64(address));
-                } else {
-                    record.extend_from_slice(&endian.u32(address as u32));
-                }
+                frames.push(address);
             } else {
                 has_user = true;
             }
         }
         self.counts.user_chains += u64::from(has_user);
-        if let Some(size) = record.get_mut(8..12) {
-            size.copy_from_slice(&endian.u32(count));
-        }
-        let result = match (count, self.stack) {
-            (0, _) => Ok(()),
-            (_, Some(stack)) => sink.record(at, stack, &record),
-            (_, None) => {
-                let stack = sink.event_with_format("ftrace", &stack_format(self.long_size))?;
-                self.stack = Some(stack);
-                sink.record(at, stack, &record)
-            }
-        };
-        self.scratch = record;
+        // The common fields are those of the event.
+        let pid =
+            raw.get(4..8).and_then(|pid| pid.try_into().ok()).map_or(0, |pid| self.endian.read_u32(pid));
+        let byte = |at| raw.get(at).copied().unwrap_or(0);
+        let common = Common { pid, flags: byte(2), preempt_count: byte(3) };
+        let result = sink.stack(at, common, StackOf::Kernel, &frames);
+        self.scratch = frames;
         result
     }
 
