@@ -29,6 +29,7 @@
 //! | [`output`] | directories by descriptor, and files that appear when they are complete |
 //! | [`handover`] | descriptors and state that one process passes to the next |
 //! | [`terminal`] | untrusted text made safe for a terminal |
+//! | [`escapes`] | bytes that a line of text cannot have, so that they can be read back |
 //! | [`parallel`] | work on several threads, with results in order |
 //! | [`quantity`] | sizes and periods as users write them |
 //! | [`not_carried`] | counts of data that a format cannot hold |
@@ -38,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod escapes;
 pub mod fast_map;
 pub mod handover;
 pub mod input;

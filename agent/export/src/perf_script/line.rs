@@ -6,9 +6,8 @@ use ftrace_event::stacks::{Stack, UNKNOWN, symbol};
 use ftrace_event::{FieldReader, Printer, SymbolTable, Symbols};
 use recording::{Recording, full_name};
 use report::text::{decimal, hex, hex_right, right, signed, unsigned};
+use stdx::escapes;
 use stdx::fast_map::FastMap;
-use stdx::terminal;
-use stdx::terminal::Lines as LineFeeds;
 use tracedat::reader::Record;
 
 /// What `perf script` calls the file of the kernel's symbols.
@@ -103,9 +102,8 @@ impl<'r> Lines<'r> {
     fn record(&self, record: &Record<'_>, process: u32, out: &mut Vec<u8>) -> bool {
         let Some(plan) = record.event_id().and_then(|id| self.plans.get(&id)) else { return false };
         let Plan { printer, .. } = plan;
-        let start = out.len();
         let tid = self.thread(record);
-        self.name(tid, out);
+        let mut is_escaped = self.name(tid, out);
         out.push(b' ');
         let before = out.len();
         signed(out, process.cast_signed().into());
@@ -122,6 +120,7 @@ impl<'r> Lines<'r> {
         decimal(out, record.timestamp % 1_000_000_000, 9, b'0');
         out.extend_from_slice(b": ");
         out.extend_from_slice(&plan.name);
+        let start = out.len();
         if !printer.is_stack() {
             printer.print_format(record.data, &self.symbols, out);
         }
@@ -129,18 +128,23 @@ impl<'r> Lines<'r> {
             out.pop();
         }
         let len = out.len();
-        terminal::escape_from(out, start, LineFeeds::Escaped);
-        let is_escaped = out.len() != len;
+        escapes::escape_from(out, start);
+        is_escaped |= out.len() != len;
         out.push(b'\n');
         is_escaped
     }
 
-    /// The name of a thread: aligned as `perf script` aligns it where there are no stacks.
-    fn name(&self, tid: u32, out: &mut Vec<u8>) {
+    /// The name of a thread: aligned as `perf script` aligns it where there are no stacks. Gives whether it
+    /// is escaped.
+    fn name(&self, tid: u32, out: &mut Vec<u8>) -> bool {
         let width = if self.has_stacks { 0 } else { 16 };
         match self.recording.file().metadata().cmdlines.get(tid) {
             _ if tid == 0 => right(out, b"swapper", width),
-            Some(name) if !name.is_empty() => right(out, name, width),
+            Some(name) if !name.is_empty() => {
+                let safe = comm(name);
+                right(out, &safe, width);
+                return safe != name;
+            }
             _ => {
                 let before = out.len();
                 out.push(b':');
@@ -148,6 +152,7 @@ impl<'r> Lines<'r> {
                 align(out, before, width);
             }
         }
+        false
     }
 
     /// Prints the frames of a record, and the empty line that ends them.
@@ -167,7 +172,7 @@ impl<'r> Lines<'r> {
                 hex(out, symbol.offset);
             }
             let module = if known.is_some() { module } else { UNKNOWN.as_bytes() };
-            terminal::escape_from(out, start, LineFeeds::Escaped);
+            escapes::escape_from(out, start);
             out.extend_from_slice(b" (");
             out.extend_from_slice(module);
             out.extend_from_slice(b")\n");
@@ -198,7 +203,23 @@ impl<'r> Plan<'r> {
 /// What a line can have.
 fn safe(text: &[u8]) -> Vec<u8> {
     let mut text = text.to_vec();
-    terminal::escape_from(&mut text, 0, LineFeeds::Escaped);
+    escapes::escape_from(&mut text, 0);
+    text
+}
+
+/// A name that does not look like what follows it, a bracket before the CPU, and keeps the blanks around it.
+fn comm(name: &[u8]) -> Vec<u8> {
+    let safe = safe(name);
+    let start = safe.len() - safe.trim_ascii_start().len();
+    let end = safe.trim_ascii_end().len();
+    let mut text = Vec::with_capacity(safe.len());
+    for (at, byte) in safe.iter().enumerate() {
+        match byte {
+            b' ' if at < start || at >= end => text.extend_from_slice(br"\x20"),
+            b'[' => text.extend_from_slice(br"\x5b"),
+            byte => text.push(*byte),
+        }
+    }
     text
 }
 

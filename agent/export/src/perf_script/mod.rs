@@ -16,7 +16,8 @@
 //! <tab>ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])
 //! ```
 //!
-//! Losses, of which `perf script` prints nothing, are comments.
+//! Losses, of which `perf script` prints nothing, are comments. What a line cannot have is written as `\xHH`, and so
+//! is a backslash that something like it follows; the first line says so.
 //!
 //! | file | subject |
 //! |---|---|
@@ -36,6 +37,7 @@ use self::chunk::Chunk;
 use self::joined::{Entry, Joined, Shared};
 use self::line::Lines;
 use recording::{ExportError, Format, Job, NotCarried, Processes, Recording, Snapshot, staging};
+use stdx::escapes;
 use stdx::output::Directory;
 use stdx::parallel;
 use stdx::parallel::HandOn;
@@ -70,6 +72,7 @@ impl Format for PerfScript {
         let lines = Lines::new(recording);
         let processes = Processes::new(state.as_ref(), recording);
         let mut shared = Shared { lines: &lines, processes, stray_stacks: 0 };
+        writeln!(file, "{}", escapes::NOTE).map_err(ExportError::io("write", &path))?;
         let mut escaped = 0;
         let take = |(text, escaped_here): (Vec<u8>, u64)| {
             escaped += escaped_here;

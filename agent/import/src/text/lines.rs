@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::FORMAT;
 use super::line::{Entry, Said};
 use crate::{ImportError, Sink};
+use stdx::escapes;
 use tracedat::reader::Source as ReadAt;
 
 /// Most bytes of a line, and of an event with all lines that belong to it: what a field can hold.
@@ -84,6 +85,8 @@ pub(super) struct Lines<'a> {
     position: u64,
     ignored: u64,
     cut: u64,
+    /// Whether bytes are written as `\xHH`.
+    is_escaped: bool,
 }
 
 impl<'a> Lines<'a> {
@@ -96,6 +99,7 @@ impl<'a> Lines<'a> {
             position: 0,
             ignored: 0,
             cut: 0,
+            is_escaped: false,
         }
     }
 
@@ -123,9 +127,14 @@ impl<'a> Lines<'a> {
             if !self.read_line()? {
                 return Ok(self.open.take().map(Said::Event));
             }
+            self.is_escaped |= self.line == escapes::NOTE.as_bytes();
             match Said::of(&self.line) {
                 Said::Event(entry) => {
-                    let entry = owned(entry);
+                    let mut entry = owned(entry);
+                    if self.is_escaped {
+                        entry.comm = escapes::unescaped(&entry.comm).into_owned().into();
+                        entry.rest = escapes::unescaped(&entry.rest).into_owned().into();
+                    }
                     if let Some(before) = self.open.replace(entry) {
                         return Ok(Some(Said::Event(before)));
                     }
