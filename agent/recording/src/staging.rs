@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
@@ -13,6 +13,7 @@ use stdx::output::{
     Directory, Identity, Links, MODE_DIR, MODE_PRIVATE, Resolved, check_entry, check_names, resolve,
     temporary_name,
 };
+use tracedat::layout::MAGIC;
 
 /// What an archive's name ends with.
 const ARCHIVE_SUFFIX: &str = ".tar.gz";
@@ -81,7 +82,7 @@ impl Staging {
         let (name, dir_name) = names(&given, target.archive);
         let force = target.force;
         check_names(&parent)?;
-        check_free(&parent, &name, becomes, (force, target.is_export))?;
+        check_free(&parent, &name, (force, target.is_export))?;
         let failed = || ExportError::io("create a directory beside", parent.join(&name));
         let mut hidden = OsString::from(".");
         hidden.push(&name);
@@ -128,10 +129,10 @@ impl Staging {
     pub fn commit(mut self) -> Result<(PathBuf, u64), ExportError> {
         let bytes = if self.becomes == Becomes::Archive { self.pack()? } else { sync_tree(&self.dir)? };
         let path = self.parent.join(&self.name);
-        let there = check_free(&self.parent, &self.name, self.becomes, (self.force, self.is_export))?;
-        let replaced = there.filter(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory);
-        if let Some(there) = replaced {
-            // A directory cannot be renamed onto one that has something in it.
+        let there = check_free(&self.parent, &self.name, (self.force, self.is_export))?;
+        let is_dir = |there: &Stat| FileType::from_raw_mode(there.st_mode) == FileType::Directory;
+        if let Some(there) = there.filter(|there| self.becomes.is_directory() || is_dir(there)) {
+            // A directory can be renamed only onto one that is empty, and nothing else onto one.
             self.take_away(&there)?;
         }
         let (holder, from) = match self.becomes {
@@ -244,7 +245,6 @@ fn names(given: &OsStr, archive: bool) -> (OsString, OsString) {
 fn check_free(
     parent: &Directory,
     name: &OsStr,
-    becomes: Becomes,
     (force, is_export_dir): (bool, fn(&Directory) -> bool),
 ) -> Result<Option<Stat>, ExportError> {
     let path = parent.join(name);
@@ -256,8 +256,8 @@ fn check_free(
     }
     // Whoever mistypes a name does not want a home directory replaced.
     let ours = match FileType::from_raw_mode(there.st_mode) {
-        FileType::RegularFile => !becomes.is_directory(),
-        FileType::Directory if becomes.is_directory() => is_export(parent, name, &there, is_export_dir)?,
+        FileType::RegularFile => !is_recording(parent, name)?,
+        FileType::Directory => is_export(parent, name, &there, is_export_dir)?,
         _ => false,
     };
     if !ours {
@@ -279,6 +279,20 @@ fn is_export(
     // Otherwise what is opened here would speak for what was seen, which is what is replaced.
     let is_it = dir.identity().map_err(failed("look at"))? == Identity::of(there);
     Ok(is_it && (is_export_dir(&dir) || is_empty(&dir)))
+}
+
+/// Whether a file is a recording, which no export is.
+fn is_recording(parent: &Directory, name: &OsStr) -> Result<bool, ExportError> {
+    let failed = || ExportError::io("look at", parent.join(name));
+    let file = match parent.open_file(name) {
+        Ok(file) => file,
+        // What cannot be read can be replaced all the same.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+        Err(error) => return Err(failed()(error)),
+    };
+    let mut head = Vec::new();
+    file.take(MAGIC.len() as u64).read_to_end(&mut head).map_err(failed())?;
+    Ok(head == MAGIC)
 }
 
 /// Whether a directory is empty.
@@ -391,6 +405,39 @@ mod tests {
         fs::remove_file(target.path.join("metadata")).unwrap();
         assert!(matches!(staged(&target), Err(ExportError::InTheWay { .. })));
         assert!(target.path.join("index/a").exists());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn exports_are_replaced_by_those_of_other_formats() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target {
+            path: dir.path().join("out"),
+            force: true,
+            is_export: has_metadata,
+            ..Target::default()
+        };
+        let as_file = || {
+            let staging = Staging::create(&target, Some("text"))?;
+            staging.dir().write("text", b"text").unwrap();
+            staging.commit()
+        };
+        as_file().unwrap();
+        staged(&target).unwrap();
+        assert!(target.path.join("metadata").exists());
+        as_file().unwrap();
+        assert_eq!(fs::read(&target.path).unwrap(), b"text");
+        // A recording is no export.
+        let recording = [&MAGIC[..], b"7"].concat();
+        fs::write(&target.path, &recording).unwrap();
+        assert!(matches!(as_file(), Err(ExportError::InTheWay { .. })));
+        assert!(matches!(staged(&target), Err(ExportError::InTheWay { .. })));
+        assert_eq!(fs::read(&target.path).unwrap(), recording);
+        // Neither is a directory of something else.
+        fs::remove_file(&target.path).unwrap();
+        fs::create_dir(&target.path).unwrap();
+        fs::write(target.path.join("thesis"), "years").unwrap();
+        assert!(matches!(as_file(), Err(ExportError::InTheWay { .. })));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
