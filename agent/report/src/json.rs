@@ -77,7 +77,10 @@ pub(super) fn write(
     out.extend_from_slice(b",\"pid\":");
     signed(out, pid.cast_signed().into());
     out.extend_from_slice(b",\"comm\":");
-    file.tasks.with_name(pid, item.number, |name| string(out, name));
+    file.tasks.with_known_name(pid, item.number, |name| match name {
+        Some(name) => string(out, name),
+        None => out.extend_from_slice(b"null"),
+    });
     if several_files {
         out.extend_from_slice(b",\"file\":");
         string(out, file.name.as_bytes());

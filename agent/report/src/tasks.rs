@@ -103,19 +103,27 @@ impl Tasks {
         self.with_name(pid, number, |name| head(out, name, pid.cast_signed()));
     }
 
-    /// Calls `with` with the name of a task.
+    /// Calls `with` with the name of a task, as stock readers show it: `<...>` if it is not known.
     pub(super) fn with_name<R>(&self, pid: u32, number: u64, with: impl FnOnce(&[u8]) -> R) -> R {
+        self.with_known_name(pid, number, |name| with(name.unwrap_or(b"<...>")))
+    }
+
+    /// Calls `with` with the name of a task, if it is known.
+    pub(super) fn with_known_name<R>(
+        &self,
+        pid: u32,
+        number: u64,
+        with: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> R {
         if pid == 0 {
-            return with(b"<idle>");
+            return with(Some(b"<idle>"));
         }
         if let Some(name) = self.names.get(pid) {
-            return with(name);
+            return with(Some(name));
         }
         let learned = self.learned.read();
-        match learned.as_ref().ok().and_then(|learned| learned.get(&pid)) {
-            Some(learned) if learned.since < number => with(&learned.name),
-            _ => with(b"<...>"),
-        }
+        let learned = learned.as_ref().ok().and_then(|learned| learned.get(&pid));
+        with(learned.filter(|learned| learned.since < number).map(|learned| &*learned.name))
     }
 }
 
