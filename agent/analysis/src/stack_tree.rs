@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::key::{Key, ResolvedKey};
 use super::{AnalysisError, Room, SEPARATOR, Watch, each_record, end_value, values};
 use ftrace_event::filter::{Filter, ResolveOptions, ResolvedFilter};
-use ftrace_event::stacks::{Origin, STACK_FIELD, Stack, Stacks, flags, function, without_tracing};
+use ftrace_event::stacks::{
+    Origin, STACK_FIELD, Stack, Stacks, flags, function, place_of_frame, without_tracing,
+};
 use ftrace_event::{EventTable, Printer};
 use report::TraceFile;
 use tracedat::reader::Source;
@@ -211,7 +213,9 @@ impl Counting {
         self.text.extend_from_slice(&event.keys);
         let mut frames = 0;
         let kernel = without_tracing(file.symbols(), &stack.kernel);
-        for &address in stack.user.iter().rev().chain(kernel.iter().rev()) {
+        let user = stack.user.iter().rev();
+        let user = user.map(|address| place_of_frame(file.symbols(), stack.process, *address));
+        for address in user.chain(kernel.iter().rev().copied()) {
             if frames > 0 {
                 self.text.push(SEPARATOR);
             }

@@ -14,6 +14,15 @@ use crate::{Array, Field, Format, Location, Machine, Printer, Symbol, Symbols};
 /// The field of the events `ftrace:kernel_stack` and `ftrace:user_stack` that has the addresses.
 pub const STACK_FIELD: &str = "caller";
 
+/// The field of `ftrace:user_stack` that has the process.
+const PROCESS_FIELD: &str = "tgid";
+
+/// Where tables of symbols have names that hold for one process: no machine has addresses there.
+const OF_PROCESS: u64 = 1 << 62;
+/// Programs that have a fixed place are below this, and so are the numbers of processes (`PID_MAX_LIMIT`).
+const ADDRESS_BITS: u32 = 36;
+const PROCESS_BITS: u32 = 22;
+
 /// Most frames of a stack, of the kernel and of the process each, that are shown. The kernel records no more:
 /// `FTRACE_KSTACK_ENTRIES` of kernel/trace/trace.c is 1024 with pages of 4 KiB.
 const MAX_FRAMES: usize = 1024;
@@ -48,6 +57,8 @@ pub struct Stack {
     pub kernel: Vec<u64>,
     /// Of the process.
     pub user: Vec<u64>,
+    /// Which process it is, where the records say it.
+    pub process: Option<u32>,
 }
 
 impl Stack {
@@ -58,6 +69,7 @@ impl Stack {
 
     /// Adds the frames of a record of [`Printer::is_stack`].
     pub fn add(&mut self, printer: &Printer, record: &[u8]) {
+        self.process = self.process.or(printer.process(record));
         let frames = if printer.is_kernel_stack() { &mut self.kernel } else { &mut self.user };
         let room = MAX_FRAMES - frames.len();
         frames.extend(printer.frames(record).into_iter().flatten().take(room));
@@ -73,6 +85,8 @@ pub struct StackReader {
     location: Location,
     machine: Machine,
     is_kernel: bool,
+    /// Where the process is.
+    process_at: Option<usize>,
 }
 
 impl StackReader {
@@ -89,7 +103,14 @@ impl StackReader {
         // The kernel describes 8 addresses, and records all of a stack of its own.
         let is_open = is_kernel && location == Location::Inline;
         let size = if is_open { 0 } else { size as usize };
-        Some(Self { offset: offset as usize, size, location, machine, is_kernel })
+        let process = format.field(PROCESS_FIELD).filter(|field| {
+            !is_kernel
+                && field.size == 4
+                && field.location == Location::Inline
+                && field.array == Array::Single
+        });
+        let process_at = process.map(|field| field.offset as usize);
+        Some(Self { offset: offset as usize, size, location, machine, is_kernel, process_at })
     }
 
     /// Whether the stacks are the kernel's, not a process's.
@@ -102,6 +123,13 @@ impl StackReader {
     pub fn frames<'r>(&self, record: &'r [u8]) -> Option<Frames<'r>> {
         let bytes = bytes(record, self.offset, self.size, self.location, self.machine).ok()?;
         Some(Frames { bytes, machine: self.machine, left: MAX_FRAMES })
+    }
+
+    /// The process that a record is of, if it is a stack of a process and says it.
+    pub fn process(&self, record: &[u8]) -> Option<u32> {
+        let at = self.process_at?;
+        let process = self.machine.number(record.get(at..at + 4)?) as u32;
+        (process != 0).then_some(process)
     }
 
     /// All addresses of a record, with those that fill the room behind its frames.
@@ -222,6 +250,21 @@ pub fn symbol(symbols: &dyn Symbols, address: u64) -> Option<Symbol<'_>> {
     symbols.lookup(address).filter(has_name)
 }
 
+/// The place in a table of symbols of the name that an address has in one process, where other processes have
+/// other code there: programs that are not position-independent. `None` for an address that has no such
+/// place.
+pub fn place_of_process(process: u32, address: u64) -> Option<u64> {
+    let fits = process != 0 && process >> PROCESS_BITS == 0 && address >> ADDRESS_BITS == 0;
+    fits.then_some(OF_PROCESS | u64::from(process) << ADDRESS_BITS | address)
+}
+
+/// Where a table of symbols has the name of a process's frame: in a place of its own, or at its address.
+pub fn place_of_frame(symbols: &dyn Symbols, process: Option<u32>, address: u64) -> u64 {
+    let own = process.and_then(|process| place_of_process(process, address));
+    let has_name = |own: &u64| symbol(symbols, *own).is_some_and(|symbol| symbol.offset == 0);
+    own.filter(has_name).unwrap_or(address)
+}
+
 /// The function of a frame, without the offset in it.
 pub fn function(symbols: &dyn Symbols, address: u64) -> Cow<'_, str> {
     let Some(symbol) = symbol(symbols, address) else { return Cow::Borrowed(UNKNOWN) };
@@ -297,7 +340,7 @@ pub fn without_tracing<'f>(symbols: &dyn Symbols, kernel: &'f [u64]) -> &'f [u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Format, Machine, NoNames};
+    use crate::{Format, Machine, NoNames, SymbolTable};
 
     const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
@@ -305,8 +348,13 @@ mod tests {
 ";
 
     fn printer(name: &str) -> Printer {
+        printer_of(name, "size")
+    }
+
+    fn printer_of(name: &str, first: &str) -> Printer {
         let own = "\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;
 \tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;";
+        let own = own.replace("size;", &format!("{first};"));
         let text = format!("name: {name}\nID: 4\nformat:\n{COMMON}\n{own}\n\nprint fmt: \"\"");
         Printer::new("ftrace", Format::parse(&text).unwrap(), Machine::default(), &NoNames)
     }
@@ -347,7 +395,7 @@ mod tests {
         let mut rest: Vec<_> = stacks.finish().collect();
         rest.sort_by_key(|(event, _)| *event);
         assert_eq!(rest[0], ("b", Stack::default()));
-        assert_eq!(rest[1], ("irq", Stack { kernel: vec![7], user: vec![] }));
+        assert_eq!(rest[1], ("irq", Stack { kernel: vec![7], ..Stack::default() }));
         assert!(stacks.finish().next().is_none());
     }
 
@@ -357,9 +405,8 @@ mod tests {
             let text = format!("name: {name}\nID: 4\nformat:\n{COMMON}\n\tfield:{field}\n\nprint fmt: \"\"");
             Printer::new("ftrace", Format::parse(&text).unwrap(), machine, &NoNames)
         };
-        let frames = |printer: &Printer, record: &[u8]| {
-            printer.frames(record).map(|frames| frames.collect::<Vec<_>>())
-        };
+        let frames =
+            |printer: &Printer, record: &[u8]| printer.frames(record).map(Iterator::collect::<Vec<_>>);
         let long = Machine::default();
         let inline = record(&[1, 2, u64::MAX, 9]);
         let kernel = of("kernel_stack", "unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;", long);
@@ -368,8 +415,8 @@ mod tests {
         assert_eq!(frames(&kernel, &inline), Some(vec![1, 2]));
         assert_eq!(frames(&kernel, &inline[..12]), None);
         // Another tracer's, whose addresses are elsewhere in the record.
-        let mut dynamic = record(&[u64::from(16_u32 << 16 | 24), 3, 4]);
-        for (location, word) in [("__data_loc", 16_u32 << 16 | 24), ("__rel_loc", 16_u32 << 16 | 4)] {
+        let mut dynamic = record(&[0, 3, 4]);
+        for (location, word) in [("__data_loc", 0x0010_0018_u32), ("__rel_loc", 0x0010_0004)] {
             dynamic[16..20].copy_from_slice(&word.to_le_bytes());
             for name in ["kernel_stack", "user_stack"] {
                 let field = format!("{location} void *[] caller;\toffset:16;\tsize:4;\tsigned:0;");
@@ -419,6 +466,34 @@ mod tests {
             assert_eq!(symbol(&Table, address).is_some(), expected.is_some(), "{name}");
         }
         assert_eq!(function(&Table, 12), UNKNOWN);
+    }
+
+    #[test]
+    fn frames_have_the_names_of_their_process() {
+        let place = |process| place_of_process(process, 0x0040_1000).unwrap();
+        let table = SymbolTable::parse(
+            format!(
+                "401000 t a+0x9|b+0x2\n401001 t [unknown]\n{:x} t a+0x9\n{:x} t [unknown]\n{:x} t b+0x2\n{:x} t [unknown]\n",
+                place(7),
+                place(7) + 1,
+                place(8),
+                place(8) + 1
+            )
+            .into_bytes(),
+        );
+        let name = |process| function(&table, place_of_frame(&table, process, 0x0040_1000)).into_owned();
+        assert_eq!([Some(7), Some(8), Some(9), None].map(name), ["a", "b", "a|b", "a|b"]);
+        assert_eq!(place_of_frame(&table, Some(7), 0x0040_1001), 0x0040_1001);
+        let none = [(0, 1), (1 << 22, 1), (1, 1 << 36)];
+        assert_eq!(none.map(|(process, address)| place_of_process(process, address)), [None; 3]);
+        let user = printer_of("user_stack", "tgid");
+        let mut stack = Stack::default();
+        stack.add(&user, &record(&[1]));
+        assert_eq!(stack.process, None, "0 is no process");
+        let mut of_seven = record(&[1]);
+        of_seven[8] = 7;
+        stack.add(&user, &of_seven);
+        assert_eq!(stack.process, Some(7));
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Printer {
         self.stack_reader()?.frames(record)
     }
 
+    /// The process of a record that is the stack of one, where the record says it.
+    pub fn process(&self, record: &[u8]) -> Option<u32> {
+        self.stack_reader()?.process(record)
+    }
+
     /// Whether a field has the addresses of a stack: [`frames`](Self::frames) are its values.
     pub fn is_stack_field(&self, field: &Field) -> bool {
         self.is_stack() && field.name == STACK_FIELD

@@ -122,7 +122,7 @@ fn call_stacks_of_lttng_are_stacks() {
     let mut records = file.reader().records().unwrap();
     while let Some(record) = records.next_record().unwrap() {
         let printer = file.events().get(record.event_id().unwrap()).unwrap();
-        found.extend(printer.frames(record.data).map(|frames| frames.collect::<Vec<_>>()));
+        found.extend(printer.frames(record.data).map(Iterator::collect::<Vec<_>>));
     }
     assert_eq!(found, [vec![0x10, 0x20], (1..=8).collect(), vec![9, 10]]);
 }

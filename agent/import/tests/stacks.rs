@@ -22,7 +22,7 @@ fn entries() -> Vec<Entry> {
     vec![
         ev(1, 0, 7, 1),
         stack(1, 0, &[0x3000, 0x1010, 0x2020, FILL, FILL, FILL, FILL, FILL]),
-        user_stack(1, 0, 77, &[0x401000, 0x401100]),
+        user_stack(1, 0, 77, &[0x0040_1000, 0x0040_1100]),
         ev(2, 0, 7, 2),
         stack(2, 0, &[0x2000, 0, 0, 0, 0, 0, 0, 0x1234]),
         ev(3, 0, 7, 3),
@@ -87,7 +87,7 @@ fn imports_have_the_stacks_that_were_exported() {
     let expected = frames(original.clone());
     assert_eq!(expected.len(), 6);
     assert_eq!(expected[0], (true, vec![0x3000, 0x1010, 0x2020]));
-    assert_eq!(expected[1], (false, vec![0x401000, 0x401100]));
+    assert_eq!(expected[1], (false, vec![0x0040_1000, 0x0040_1100]));
     assert_eq!(expected[2], (true, vec![0x2000]));
     assert_eq!(expected[3].1.len(), 64);
     for format in [Ctf::Kernel, Ctf::Lttng] {
@@ -159,4 +159,45 @@ fn tables_have_addresses_and_symbols_of_both_stacks() {
     assert_eq!(kernel["caller_symbol"], serde_json::json!(["__traceiter_ev", "f1+0x10", "f2+0x20"]));
     let user = &rows("user_stack")[0];
     assert_eq!(user["caller"], serde_json::json!(["0x401000", "0x401100"]));
+}
+
+#[test]
+fn frames_are_named_by_their_process() {
+    let place = |process| ftrace_event::stacks::place_of_process(process, 0x0040_1000).unwrap();
+    let symbols = format!(
+        "401000 t a+0x9|b+0x2\n401001 t [unknown]\n{:x} t a+0x9\n{:x} t [unknown]\n{:x} t b+0x2\n{:x} t [unknown]\n",
+        place(77),
+        place(77) + 1,
+        place(78),
+        place(78) + 1
+    );
+    let entries: Vec<_> = [77, 78, 79]
+        .into_iter()
+        .flat_map(|process| [ev(1, 0, 7, 1), user_stack(1, 0, process, &[0x0040_1000])])
+        .collect();
+    let bytes = crafted::bytes(&entries, &symbols, "1 one\n", "[local]");
+    let expected = ["a", "a|b", "b"].map(|name| (vec![name.to_owned()], 1));
+    assert_eq!(counted(bytes.clone()), expected);
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = TraceFile::open(Box::new(bytes)).unwrap();
+    let export = |format: &dyn Format| {
+        let target =
+            recording::Target { path: dir.path().join(format.name()), ..recording::Target::default() };
+        recording::export(&file, format, &target, &Job::new(&|_| {})).unwrap().path
+    };
+    let names = ["a+0x9", "b+0x2", "a+0x9|b+0x2"];
+    let table = export(&Tables::new(TableFormat::JsonLines));
+    let table = files(&table).into_iter().find(|file| file.to_str().unwrap().contains("user_stack")).unwrap();
+    let rows = fs::read_to_string(table).unwrap();
+    let rows: Vec<serde_json::Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found: Vec<_> = rows.iter().map(|row| row["caller_symbol"][0].as_str().unwrap()).collect();
+    assert_eq!(found, names);
+    assert!(rows.iter().all(|row| row["caller"][0] == "0x401000"));
+    let text = fs::read_to_string(export(&PerfScript)).unwrap();
+    let found: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix('\t')?.split(' ').rfind(|word| word.contains("+0x")))
+        .collect();
+    assert_eq!(found, names);
 }

@@ -6,7 +6,7 @@
 use super::batch::Item;
 use super::view::{BufferView, FileView};
 use flame::{FlameStacks, Frame, Kind, Unit};
-use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function, without_tracing};
+use ftrace_event::stacks::{Origin, Stack, Stacks, flags, function, place_of_frame, without_tracing};
 use ftrace_event::{Printer, Value};
 
 /// Counted stacks.
@@ -123,7 +123,9 @@ impl<'a, 'v> Folding<'a, 'v> {
             let name = String::from_utf8_lossy(name);
             let thread = std::iter::once(Frame { kind: Kind::Thread, name: &name });
             let of = |kind: Kind| move |address: &u64| (kind, function(file.symbols, *address));
-            let user = stack.user.iter().rev().map(of(Kind::User));
+            let place = |address: &u64| place_of_frame(file.symbols, stack.process, *address);
+            let places: Vec<u64> = stack.user.iter().rev().map(place).collect();
+            let user = places.iter().map(of(Kind::User));
             let kernel = without_tracing(file.symbols, &stack.kernel);
             let functions: Vec<_> = user.chain(kernel.iter().rev().map(of(Kind::Kernel))).collect();
             let frames = functions.iter().map(|(kind, name)| Frame { kind: *kind, name });

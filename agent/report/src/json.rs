@@ -4,7 +4,7 @@
 use super::batch::Item;
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
-use ftrace_event::stacks::symbol;
+use ftrace_event::stacks::{place_of_frame, symbol};
 use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{AddressKind, Field, FieldKind, NamedField, Printer, Symbol, Symbols, Value};
@@ -190,8 +190,9 @@ impl Values<'_> {
                 });
             };
             if printer.is_stack_field(field) {
-                if let Some(mut frames) = printer.frames(record) {
-                    symbols(&mut frames);
+                let process = printer.process(record);
+                if let Some(frames) = printer.frames(record) {
+                    symbols(&mut frames.map(|at| place_of_frame(self.symbols, process, at)));
                 }
                 continue;
             }

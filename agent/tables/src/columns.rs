@@ -209,7 +209,10 @@ impl Own {
             }
             What::Symbols => {
                 match self.addresses(printer, record) {
-                    Some(addresses) => row.put(Cell::List(&SymbolsOf { addresses, symbols })),
+                    Some(addresses) => {
+                        let process = printer.process(record).filter(|_| self.is_stack);
+                        row.put(Cell::List(&SymbolsOf { addresses, process, symbols }));
+                    }
                     None => row.put(Cell::Unknown),
                 }
                 true

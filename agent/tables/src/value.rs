@@ -168,13 +168,16 @@ impl Items for Addresses<'_> {
 /// The symbols that addresses are in, with offsets.
 pub(super) struct SymbolsOf<'a> {
     pub(super) addresses: Addresses<'a>,
+    /// Of frames, the process that they are of.
+    pub(super) process: Option<u32>,
     pub(super) symbols: &'a dyn Symbols,
 }
 
 impl Items for SymbolsOf<'_> {
     fn each(&self, give: &mut dyn FnMut(Cell<'_>)) {
         self.addresses.each_address(|address| {
-            let text = symbol_text(self.symbols, address);
+            let place = stacks::place_of_frame(self.symbols, self.process, address);
+            let text = symbol_text(self.symbols, place);
             give(Cell::from(text.as_deref()));
         });
     }

@@ -8,7 +8,7 @@ use super::{
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
-use ftrace_event::stacks::Origin;
+use ftrace_event::stacks::{Origin, place_of_frame};
 use ftrace_event::{EventTable, FieldReader, Printer};
 use report::TraceFile;
 use tracedat::ledger::{EventChoice, Ledger, Pause};
@@ -426,8 +426,13 @@ impl<A: Analysis> Feed<A> {
         } else if let Some(printer) = file.events().get(id) {
             let Awaited { of, .. } = awaited[index];
             let is_kernel = printer.is_kernel_stack();
-            if let Some(mut frames) = printer.frames(record.data) {
-                self.analysis.stack(of, Frames { is_kernel, addresses: &mut frames });
+            if let Some(frames) = printer.frames(record.data) {
+                let process = printer.process(record.data);
+                let mut addresses = frames.map(|address| match process {
+                    Some(_) => place_of_frame(file.symbols(), process, address),
+                    None => address,
+                });
+                self.analysis.stack(of, Frames { is_kernel, addresses: &mut addresses });
             }
         }
     }

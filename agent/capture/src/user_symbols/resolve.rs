@@ -2,7 +2,8 @@
 //!
 //! Readers know one address space, and recordings have many processes. So an entry is made for each address
 //! that some stack has, and only for those: exact, named `function+0x12`, which `%ps` prints as it is. Where
-//! two processes have different code at one address, the entry has both names. Another entry ends each
+//! two processes have different code at one address, the entry has both names, and each process has an entry
+//! for itself where no code is (`place_of_process`), which our readers go by. Another entry ends each
 //! address, because readers take the nearest name below for everything that is not in a stack.
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
 
 use super::journal::{Mapping, Processes};
 use elf::symbols::{Function, Functions};
+use ftrace_event::stacks::place_of_process;
 
 /// The name of addresses that are in no user stack.
 const UNKNOWN: &str = "[unknown]";
@@ -53,12 +55,16 @@ pub(super) fn resolve(processes: &Processes<'_>, frames: &BTreeSet<(u32, u64)>) 
     resolver.finish()
 }
 
+/// Names of addresses, with the processes in which they have them.
+type Names = BTreeMap<u64, BTreeMap<String, BTreeSet<u32>>>;
+
 /// Names frames, and remembers the files that they are in.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     /// By path and build id.
     files: HashMap<Vec<u8>, HashMap<String, File>>,
-    names: BTreeMap<u64, BTreeSet<String>>,
+    /// With the processes that have them.
+    names: Names,
     /// Frames that are in no known mapping.
     unmapped: BTreeSet<(u32, u64)>,
 }
@@ -73,7 +79,7 @@ impl Resolver {
                 continue;
             };
             let name = self.file(process, mapping).name(address - mapping.start + mapping.offset);
-            self.names.entry(address).or_default().insert(name);
+            self.names.entry(address).or_default().entry(name).or_default().insert(process);
         }
     }
 
@@ -90,8 +96,9 @@ impl Resolver {
     /// Lines for the table of symbols, of all frames so far.
     pub(crate) fn lines(&self) -> Vec<u8> {
         let mut names = self.names.clone();
-        for &(_, address) in &self.unmapped {
-            names.entry(address).or_default().insert(format!("{address:#x}"));
+        for &(process, address) in &self.unmapped {
+            let here = names.entry(address).or_default();
+            here.entry(format!("{address:#x}")).or_default().insert(process);
         }
         lines(&names)
     }
@@ -105,7 +112,7 @@ impl Resolver {
     }
 }
 
-fn lines(names: &BTreeMap<u64, BTreeSet<String>>) -> Vec<u8> {
+fn lines(names: &Names) -> Vec<u8> {
     if names.is_empty() {
         return Vec::new();
     }
@@ -114,12 +121,23 @@ fn lines(names: &BTreeMap<u64, BTreeSet<String>>) -> Vec<u8> {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{address:016x} t {name}");
     };
+    let mut of_processes = BTreeMap::new();
     for (&address, here) in names {
-        line(address, &here.iter().map(String::as_str).collect::<Vec<_>>().join("|"));
+        line(address, &here.keys().map(String::as_str).collect::<Vec<_>>().join("|"));
         if let Some(next) = address.checked_add(1)
             && !names.contains_key(&next)
         {
             line(next, UNKNOWN);
+        }
+        for (name, processes) in here.iter().filter(|_| here.len() > 1) {
+            let places = processes.iter().filter_map(|process| place_of_process(*process, address));
+            of_processes.extend(places.map(|place| (place, name)));
+        }
+    }
+    for (&place, name) in &of_processes {
+        line(place, name);
+        if !of_processes.contains_key(&(place + 1)) {
+            line(place + 1, UNKNOWN);
         }
     }
     line(u64::MAX, NO_FRAME);
@@ -244,6 +262,10 @@ mod tests {
         let expected = "0000000000001010 t one+0x10|two+0x110\n\
                         0000000000001011 t two+0x111\n\
                         0000000000001012 t [unknown]\n\
+                        4000001000001010 t one+0x10\n\
+                        4000001000001011 t [unknown]\n\
+                        4000002000001010 t two+0x110\n\
+                        4000002000001011 t [unknown]\n\
                         ffffffffffffffff t -\n";
         assert_eq!(String::from_utf8(found.lines).unwrap(), expected);
         assert_eq!(resolve(&Processes::parse(journal), &BTreeSet::new()), UserSymbols::default());

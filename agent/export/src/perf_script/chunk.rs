@@ -20,13 +20,14 @@ pub(super) struct Chunk {
 struct Frames {
     kernel: usize,
     user: usize,
+    process: Option<u32>,
 }
 
 impl Chunk {
     /// Appends a record.
     pub(super) fn add(&mut self, entry: &Entry) {
-        let Stack { kernel, user } = &entry.stack;
-        let frames = Frames { kernel: kernel.len(), user: user.len() };
+        let Stack { kernel, user, process } = &entry.stack;
+        let frames = Frames { kernel: kernel.len(), user: user.len(), process: *process };
         // Of the record behind a loss nothing is printed here.
         let kept = if matches!(entry.said, Said::Lost(_)) { 0 } else { usize::MAX };
         self.records.push(&entry.record(), kept, (entry.said, frames));
@@ -55,6 +56,7 @@ impl Chunk {
         for (record, (said, frames)) in self.records.iter() {
             next(frames.kernel, &mut stack.kernel);
             next(frames.user, &mut stack.user);
+            stack.process = frames.process;
             escaped += u64::from(lines.print(&record, said, &stack, &mut text));
             if text.len() >= MOST_TEXT {
                 hand_on((std::mem::take(&mut text), std::mem::take(&mut escaped)))?;

@@ -35,6 +35,7 @@ impl Entry {
         let (mut stack, mut bytes) = spare.map(|spare| (spare.stack, spare.data)).unwrap_or_default();
         stack.kernel.clear();
         stack.user.clear();
+        stack.process = None;
         bytes.clear();
         bytes.extend_from_slice(data);
         Self { time, said, stack, records: 0, waits: None, buffer, cpu, endian, data: bytes }

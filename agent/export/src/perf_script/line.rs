@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use ftrace_event::stacks::{Stack, UNKNOWN, symbol};
+use ftrace_event::stacks::{Stack, UNKNOWN, place_of_frame, symbol};
 use ftrace_event::{FieldReader, Printer, SymbolTable, Symbols};
 use recording::{Recording, full_name};
 use report::text::{decimal, hex, hex_right, right, signed, unsigned};
@@ -157,14 +157,17 @@ impl<'r> Lines<'r> {
 
     /// Prints the frames of a record, and the empty line that ends them.
     fn frames(&self, stack: &Stack, out: &mut Vec<u8>) {
-        let kernel = stack.kernel.iter().map(|address| (*address, KERNEL));
-        for (address, module) in kernel.chain(stack.user.iter().map(|address| (*address, UNKNOWN.as_bytes())))
-        {
+        let kernel = stack.kernel.iter().map(|address| (*address, *address, KERNEL));
+        let user = stack.user.iter().map(|address| {
+            let place = place_of_frame(&self.symbols, stack.process, *address);
+            (*address, place, UNKNOWN.as_bytes())
+        });
+        for (address, place, module) in kernel.chain(user) {
             out.push(b'\t');
             hex_right(out, address, 16);
             out.push(b' ');
             let start = out.len();
-            let known = symbol(&self.symbols as &dyn Symbols, address);
+            let known = symbol(&self.symbols as &dyn Symbols, place);
             out.extend_from_slice(known.map_or(UNKNOWN, |symbol| symbol.name).as_bytes());
             // Frames of processes have entries of their own, named with the offset.
             if let Some(symbol) = known.filter(|symbol| symbol.offset != 0 || !has_offset(symbol.name)) {

@@ -16,8 +16,8 @@
 //! <tab>ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])
 //! ```
 //!
-//! Losses, of which `perf script` prints nothing, are comments. What a line cannot have is written as `\xHH`, and so
-//! is a backslash that something like it follows; the first line says so.
+//! Losses, of which `perf script` prints nothing, are comments. What a line cannot have is written as `\xHH`,
+//! and so is a backslash that something like it follows; the first line says so.
 //!
 //! | file | subject |
 //! |---|---|

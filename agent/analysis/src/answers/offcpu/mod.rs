@@ -405,8 +405,9 @@ mod tests {
 
     impl Symbols for Table {
         fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
-            let name =
-                *["", "schedule", "do_nanosleep", "pipe_read", "pipe_write", "main"].get(address as usize)?;
+            const TRACER: &str = "__traceiter_sched_switch";
+            let name = *["", "schedule", "do_nanosleep", "pipe_read", "pipe_write", "main", TRACER]
+                .get(address as usize)?;
             (!name.is_empty()).then_some(Symbol { name, offset: 1, size: None, module: None })
         }
     }
@@ -455,8 +456,8 @@ mod tests {
     /// 1 reads from a pipe that 2 writes to, which a timer woke before that.
     fn story() -> Story {
         let mut story = Story::new();
-        story.switch(100, (1, S), 2, &[1, 3]);
-        story.switch(110, (2, S), 0, &[1, 2]);
+        story.switch(100, (1, S), 2, &[6, 1, 3]);
+        story.switch(110, (2, S), 0, &[6, 1, 2]);
         story.wake(150, (Context::Irq, 0), 2, &[]);
         story.switch(160, (0, 0), 2, &[]);
         story.wake(170, (Context::Thread, 2), 1, &[4]);
