@@ -27,12 +27,7 @@ pub struct Shown {
 impl Selection {
     /// No filters: everything is wanted.
     pub fn new(events: &EventTable) -> Self {
-        let is_stack = |name: &str| matches!(name, "kernel_stack" | "user_stack");
-        let stacks = events
-            .iter()
-            .filter(|event| event.system() == "ftrace" && is_stack(event.name()))
-            .map(|event| event.format().id)
-            .collect();
+        let stacks = events.iter().filter(|event| event.is_stack()).map(|event| event.format().id).collect();
         Self { stacks, ..Self::default() }
     }
 

@@ -24,12 +24,15 @@ const FIELDS: &str = "\tfield:char comm[8];\toffset:8;\tsize:8;\tsigned:0;
 const PRINT: &str = "\"%s %s\", __print_symbolic(REC->vec, {0, \"HI\"}, {1, \"TIMER\"}), \
 __print_flags(REC->ret & 7, \"|\", {1, \"S\"}, {2, \"D\"})";
 
+const STACK: &str = "\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;\n";
+
 fn table() -> EventTable {
     let mut table = EventTable::new(Machine { endian: Endian::Little, long_size: 8 });
     for (system, name, id, fields, print) in [
         ("sys", "first", 1, FIELDS, PRINT),
         ("sys", "second", 2, "\tfield:int other;\toffset:8;\tsize:4;\tsigned:1;\n", "\"\""),
-        ("ftrace", "kernel_stack", 3, "\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;\n", "\"\""),
+        ("ftrace", "kernel_stack", 3, STACK, "\"\""),
     ] {
         let text = format!("name: {name}\nID: {id}\nformat:\n{COMMON}\n{fields}\nprint fmt: {print}\n");
         table.add(system, &text, &NoNames).unwrap();
