@@ -50,6 +50,7 @@
 //! | [`record`], [`endian`] | fields as values |
 //! | [`mod@print`] | print formats, and the values behind their names |
 //! | [`table`] | the events of a file or a kernel |
+//! | [`typed`] | fields by what they are in the kernel, for whoever reads their meaning |
 //! | [`filter`] | conditions in the grammars of trace-cmd, the kernel and LTTng |
 //! | [`symbols`], [`symbol_table`] | names of addresses |
 //! | [`syscalls`] | names of system calls |
@@ -81,6 +82,7 @@ pub mod symbol_table;
 pub mod symbols;
 pub mod syscalls;
 pub mod table;
+pub mod typed;
 
 pub use cmdlines::Cmdlines;
 pub use endian::Endian;
@@ -96,6 +98,7 @@ pub use record::{Bits, FieldError, FieldKind, FieldReader, Machine, Numbers, Rec
 pub use symbol_table::SymbolTable;
 pub use symbols::{Names, NoNames, NoSymbols, Symbol, Symbols};
 pub use table::{EventTable, Printer, RecordError};
+pub use typed::Meaning;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -6,6 +6,7 @@
 
 use super::format::{Array, Field, Format, Location};
 use super::int::IntType;
+use super::typed::state;
 pub use crate::Endian;
 
 /// The kind of machine that wrote a record.
@@ -249,13 +250,38 @@ struct Slot {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Number { signed: bool },
+    Number {
+        signed: bool,
+    },
     Pointer,
     Text,
-    Texts { count: usize },
-    Array { size: u8, signed: bool },
+    Texts {
+        count: usize,
+    },
+    Array {
+        size: u8,
+        signed: bool,
+    },
     Bitmask,
     Bytes,
+    /// A text of a task's state, read as its bits.
+    StateLetters,
+    /// A number of a task's state, of which each bit stands for another one.
+    StateNumber {
+        signed: bool,
+        bits: StateBits,
+    },
+}
+
+/// What each bit of a task's state stands for; 0 for nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StateBits(pub(super) [u8; 16]);
+
+impl StateBits {
+    fn of(self, state: u64) -> u64 {
+        let bits = self.0.iter().enumerate().filter(|(place, _)| state >> place & 1 != 0);
+        bits.fold(0, |bits, (_, bit)| bits | u64::from(*bit))
+    }
 }
 
 /// Reads the fields of the records of one event.
@@ -335,10 +361,36 @@ impl FieldReader {
         let signed = match kind {
             Kind::Number { signed } => signed,
             Kind::Pointer => false,
+            Kind::StateLetters | Kind::StateNumber { .. } => return self.state(record),
             _ => return None,
         };
         let number = self.machine.number(record.get(offset..offset + size)?);
         Some(IntType { size: size as u8, signed }.wrap(number))
+    }
+
+    /// The same field, whose text is that of a task's state.
+    pub(super) fn of_letters(mut self) -> Self {
+        self.slot.kind = Kind::StateLetters;
+        self
+    }
+
+    /// The same field, whose number is a task's state in which bits stand for others.
+    pub(super) fn of_bits(mut self, bits: StateBits) -> Self {
+        if let Kind::Number { signed } = self.slot.kind {
+            self.slot.kind = Kind::StateNumber { signed, bits };
+        }
+        self
+    }
+
+    #[cold]
+    fn state(&self, record: &[u8]) -> Option<u64> {
+        let Slot { offset, size, location, kind } = self.slot;
+        let bytes = bytes(record, offset, size, location, self.machine).ok()?;
+        match kind {
+            Kind::StateLetters => state::of_letters(until_nul(bytes)),
+            Kind::StateNumber { bits, .. } => Some(bits.of(self.machine.number(bytes))),
+            _ => None,
+        }
     }
 
     /// The number that has all the bits that the field has room for.
@@ -362,7 +414,13 @@ impl FieldReader {
     /// # Errors
     /// The record does not have the field.
     pub fn value<'r>(&self, record: &'r [u8]) -> Result<Value<'r>, FieldError> {
-        self.slot.value(record, self.machine)
+        let value = self.slot.value(record, self.machine)?;
+        match self.slot.kind {
+            Kind::StateLetters | Kind::StateNumber { .. } => {
+                Ok(self.state(record).map_or(value, Value::Unsigned))
+            }
+            _ => Ok(value),
+        }
     }
 }
 
@@ -406,9 +464,11 @@ impl Slot {
     fn kind(&self) -> FieldKind {
         let fixed = self.location == Location::Inline && self.size != 0;
         match self.kind {
-            Kind::Number { signed } => FieldKind::Number { size: self.size as u8, signed },
+            Kind::Number { signed } | Kind::StateNumber { signed, .. } => {
+                FieldKind::Number { size: self.size as u8, signed }
+            }
             Kind::Pointer => FieldKind::Pointer { size: self.size as u8 },
-            Kind::Text => FieldKind::Text,
+            Kind::Text | Kind::StateLetters => FieldKind::Text,
             Kind::Texts { count } => FieldKind::Texts { count },
             Kind::Array { size, signed } => {
                 let count = fixed.then_some(self.size / usize::from(size));
@@ -428,9 +488,11 @@ impl Slot {
         }
         let bytes = bytes(record, self.offset, self.size, self.location, machine)?;
         Ok(match self.kind {
-            Kind::Number { signed } => number(machine.number(bytes), self.size as u8, signed),
+            Kind::Number { signed } | Kind::StateNumber { signed, .. } => {
+                number(machine.number(bytes), self.size as u8, signed)
+            }
             Kind::Pointer => Value::Pointer(machine.number(bytes)),
-            Kind::Text | Kind::Texts { .. } => Value::Text(until_nul(bytes)),
+            Kind::Text | Kind::StateLetters | Kind::Texts { .. } => Value::Text(until_nul(bytes)),
             Kind::Array { size, signed } => Value::Array(Numbers { bytes, machine, size, signed }),
             Kind::Bitmask => Value::Bitmask(Bits::new(bytes, machine)),
             Kind::Bytes => Value::Bytes(bytes),

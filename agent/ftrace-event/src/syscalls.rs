@@ -1,5 +1,9 @@
 //! Names of system calls. Formats have the names of arguments, but none for the numbers of calls.
 
+use std::sync::Arc;
+
+use crate::EventTable;
+
 /// The table of one architecture's system calls.
 ///
 /// Numbers of other ABIs that the same kernel serves (32-bit programs) are not in it, and records do not tell
@@ -37,6 +41,83 @@ impl SyscallTable {
     }
 }
 
+/// The numbers from this one on are of calls that a file has by name alone; no machine has so many.
+const FIRST_NAMED: i64 = 1 << 32;
+
+/// The number of a call that a record does not name: the one that its thread is in.
+pub const ANY_CALL: i64 = FIRST_NAMED - 1;
+
+/// The end of the name of the event that ends any call: lttng-modules had one for all of them before 2.6.
+pub const ANY: &str = "any";
+
+/// Names of a file's system calls: by the numbers of its machine, and by the names of its events, where
+/// records have no number, as those of other tracers.
+#[derive(Clone, Debug, Default)]
+pub struct CallNames {
+    table: Option<SyscallTable>,
+    /// The calls that have events of their own, in their order.
+    named: Arc<[Box<str>]>,
+}
+
+impl CallNames {
+    /// Of a machine with these calls and a file with these events.
+    pub fn of(table: Option<SyscallTable>, events: &EventTable) -> Self {
+        let of_calls = events.iter().filter(|event| event.system() == "syscalls");
+        let mut named: Vec<Box<str>> =
+            of_calls.filter_map(|event| call_of(event.name())).map(Box::from).collect();
+        named.sort_unstable();
+        named.dedup();
+        Self { table, named: named.into() }
+    }
+
+    /// The name of the call with a number, without a prefix: `openat`.
+    pub fn name(&self, number: i64) -> Option<&str> {
+        match number.checked_sub(FIRST_NAMED) {
+            Some(place) if place >= 0 => self.named.get(usize::try_from(place).ok()?).map(|name| &**name),
+            _ => self.table?.name(u64::try_from(number).ok()?),
+        }
+    }
+
+    /// The number by which a call goes here whose records have none.
+    pub fn number_of(&self, name: &str) -> Option<i64> {
+        let place = self.named.binary_search_by(|other| (**other).cmp(name)).ok()?;
+        i64::try_from(place).ok().map(|place| FIRST_NAMED + place)
+    }
+
+    /// All numbers with their names: of the machine those below `limit`.
+    pub fn iter(&self, limit: u32) -> impl Iterator<Item = (i64, &str)> {
+        let of_file = (FIRST_NAMED..).zip(self.named.iter().map(|name| &**name));
+        let of_machine = (0..i64::from(limit)).filter_map(|number| Some((number, self.name(number)?)));
+        of_machine.chain(of_file)
+    }
+
+    /// Whether it is not known which calls there are.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_none() && self.named.is_empty()
+    }
+}
+
+impl From<Option<SyscallTable>> for CallNames {
+    fn from(table: Option<SyscallTable>) -> Self {
+        Self { table, ..Self::default() }
+    }
+}
+
+/// The number of a call as its machine has it. `None` if it goes by its name only.
+pub fn machine_number(number: i64) -> Option<i64> {
+    (number < ANY_CALL).then_some(number)
+}
+
+/// The call that an event of `syscalls` is of: `openat` of `sys_enter_openat`.
+pub fn call_of(event: &str) -> Option<&str> {
+    event.strip_prefix("sys_enter_").or_else(|| event.strip_prefix("sys_exit_")).filter(|call| *call != ANY)
+}
+
+/// The name of a call without what tells that a program of 32 bits made it: `openat` of `compat_openat`.
+pub fn without_compat(name: &str) -> &str {
+    name.strip_prefix("compat_").unwrap_or(name)
+}
+
 /// The name of an error that system calls return, by its positive number: `ENOENT`, and those that only the
 /// kernel sees, such as `ERESTARTSYS`.
 pub fn error_name(errno: i64) -> Option<&'static str> {
@@ -56,6 +137,26 @@ mod tests {
     fn errors_have_names() {
         assert_eq!([2, 512].map(error_name), [Some("ENOENT"), Some("ERESTARTSYS")]);
         assert_eq!([0, -2, 4000, i64::MAX].map(error_name), [None; 4]);
+    }
+
+    #[test]
+    fn calls_without_a_number_go_by_their_events() {
+        let mut events = EventTable::new(crate::Machine::default());
+        for (id, event) in
+            (1..).zip(["sys_enter_read", "sys_exit_read", "sys_enter_compat_close", "sys_exit_any"])
+        {
+            let text = format!("name: {event}\nID: {id}\nformat:\n\nprint fmt: \"\"\n");
+            events.add("syscalls", &text, &crate::NoNames).unwrap();
+        }
+        let names = CallNames::of(None, &events);
+        let [close, read] = ["compat_close", "read"].map(|name| names.number_of(name).unwrap());
+        assert_eq!([close, read].map(|number| names.name(number)), [Some("compat_close"), Some("read")]);
+        assert_eq!([0, -1, ANY_CALL, read + 1, i64::MAX].map(|number| names.name(number)), [None; 5]);
+        assert_eq!([close, 7, -1].map(machine_number), [None, Some(7), Some(-1)]);
+        assert_eq!(names.iter(512).count(), 2);
+        let both = CallNames::of(SyscallTable::of_machine("x86_64"), &events);
+        assert_eq!([0, read].map(|number| both.name(number)), [Some("read"); 2]);
+        assert_eq!(both.number_of("any"), None);
     }
 
     #[test]

@@ -20,6 +20,9 @@ use crate::symbols::NoSymbols;
 /// Values that are tried where an expression is printed: all below this, and single bits.
 const TRIED: u64 = 4096;
 
+/// How often a text is cut in another way when what follows does not fit.
+const MOST_TURNS: u32 = 64;
+
 /// Longest text that is kept of a value that was tried.
 const MAX_TRIED_TEXT: usize = 256;
 
@@ -106,25 +109,60 @@ impl Unprinter {
 
     /// The values that a text was printed from; `None` if it was not, or if they cannot be told.
     pub fn unprint<'t>(&mut self, text: &'t [u8]) -> Option<Vec<Unprinted<'t>>> {
-        let mut rest = text.strip_prefix(&*self.before)?;
+        let mut begin = text.len() - text.strip_prefix(&*self.before)?.len();
+        // Where the text of each group begins, and how long it is.
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(self.groups.len());
         let mut found = Vec::with_capacity(self.groups.len());
-        for index in 0..self.groups.len() {
-            let Group { start, end, after } = self.groups.get(index)?.clone();
-            let is_last = index + 1 == self.groups.len();
+        let (mut least, mut turns) = (0, 0);
+        loop {
+            let index = places.len();
+            let rest = text.get(begin..)?;
+            if index == self.groups.len() && rest.is_empty() {
+                return Some(found.into_iter().flatten().collect());
+            }
+            if let Some((len, value)) = self.cut(index, rest, least) {
+                places.push((begin, len));
+                found.push(value);
+                begin += len + self.groups.get(index)?.after.len();
+                least = 0;
+                continue;
+            }
+            // What divides values may be in one, as `:` is in names of threads.
+            turns += 1;
+            let (before, len) = places.pop().filter(|_| turns < MOST_TURNS)?;
+            found.pop();
+            (begin, least) = (before, len + 1);
+        }
+    }
+
+    /// Length and value of a group at the beginning of a text, of at least so many bytes.
+    fn cut<'t>(
+        &mut self,
+        index: usize,
+        rest: &'t [u8],
+        least: usize,
+    ) -> Option<(usize, Option<Unprinted<'t>>)> {
+        let Group { start, end, after } = self.groups.get(index)?.clone();
+        let is_last = index + 1 == self.groups.len();
+        let mut from = least;
+        loop {
             let len = if is_last {
                 rest.strip_suffix(&*after)?.len()
             } else {
                 // Conversions are divided by something, or they were one group.
-                rest.windows(after.len().max(1)).position(|window| window == &*after)?
+                let mut windows = rest.get(from..)?.windows(after.len().max(1));
+                from + windows.position(|window| window == &*after)?
             };
-            let (value, behind) = rest.split_at_checked(len)?;
-            rest = behind.get(after.len()..)?;
-            match self.value(index, start..end, value)? {
-                Solved::Value(value) => found.push(value),
-                Solved::Constant => {}
+            if len < least {
+                return None;
+            }
+            match self.value(index, start..end, rest.get(..len)?) {
+                Some(Solved::Value(value)) => return Some((len, Some(value))),
+                Some(Solved::Constant) => return Some((len, None)),
+                None if is_last => return None,
+                None => from = len + 1,
             }
         }
-        rest.is_empty().then_some(found)
     }
 
     /// The value of a group.
@@ -200,16 +238,31 @@ fn without_casts(mut expr: &Expr) -> &Expr {
     expr
 }
 
+/// Place and size of a number of the record, which may be one of an array.
+fn load(expr: &Expr) -> Option<(u32, u8)> {
+    match without_casts(expr) {
+        Expr::Load { offset, int } => Some((*offset, int.size)),
+        Expr::Element { int, operands } => match &**operands {
+            (Expr::Bytes { offset, .. }, Expr::Const(index)) => {
+                let ahead = u32::try_from(*index).ok()?.checked_mul(int.size.into())?;
+                Some((offset.checked_add(ahead)?, int.size))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// The value of a conversion that prints a field by itself, or by a table.
 fn direct<'t>(spec: &Spec, expr: &Expr, text: &'t [u8]) -> Option<Unprinted<'t>> {
-    let number = |load: &Expr, value: u64| match without_casts(load) {
-        Expr::Load { offset, int } => Some(Unprinted::Number { offset: *offset, size: int.size, value }),
-        _ => None,
-    };
+    let number =
+        |of: &Expr, value: u64| load(of).map(|(offset, size)| Unprinted::Number { offset, size, value });
     match (expr, spec.kind) {
-        (Expr::Load { .. }, Kind::Signed { .. }) => number(expr, radix(text, 10)?),
-        (Expr::Load { .. }, Kind::Unsigned { base, .. }) => number(expr, radix(text, u32::from(base))?),
-        (Expr::Load { .. }, Kind::Pointer(Pointer::Address)) => number(expr, radix(text, 16)?),
+        (_, Kind::Signed { .. }) if load(expr).is_some() => number(expr, radix(text, 10)?),
+        (_, Kind::Unsigned { base, .. }) if load(expr).is_some() => {
+            number(expr, radix(text, u32::from(base))?)
+        }
+        (_, Kind::Pointer(Pointer::Address)) if load(expr).is_some() => number(expr, radix(text, 16)?),
         (Expr::Load { .. }, Kind::Char) => match text {
             [byte] => number(expr, u64::from(*byte)),
             _ => None,
