@@ -40,7 +40,7 @@ use super::{
     write_all,
 };
 use analysis::answers;
-use analysis::answers::{Analysis, Covered, Need, Partly, Scope, Topic};
+use analysis::answers::{Analysis, Covered, Partly, Scope, Topic};
 use report::TraceFile;
 use stdx::input::cpus::CpuSet;
 use stdx::terminal;
@@ -257,13 +257,21 @@ fn ask<A: Analysis>(
         CliError::Failed(format!("cannot read {}: {error}{}", file.name(), repair_hint(&error)))
     })?;
     drop(line);
-    check_needs(file.name(), args.topic, &covered.missing)?;
+    check_needs(file.name(), args.topic, &covered)?;
     Ok((answer, covered))
 }
 
 /// Whether there is an answer without what is missing.
-fn check_needs(name: &str, topic: Topic, missing: &[Need]) -> Result<(), CliError> {
-    let Some(need) = missing.iter().find(|need| need.is_required) else { return Ok(()) };
+fn check_needs(name: &str, topic: Topic, covered: &Covered) -> Result<(), CliError> {
+    let Some(need) = covered.missing.iter().find(|need| need.is_required) else { return Ok(()) };
+    if let Some(event) = covered.foreign.first() {
+        return Err(CliError::Failed(format!(
+            "the fields of {} in {name} are not those of the kernel, which {} needs to tell {}",
+            terminal::name(event),
+            topic.name(),
+            need.tells,
+        )));
+    }
     Err(CliError::Failed(format!(
         "{name} has no {}, which {} needs to tell {}; record with: {}",
         need.events.join(" or "),
@@ -383,6 +391,15 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
         let paused = table::duration(covered.paused_ns);
         text += &format!(
             "paused {times}, for {paused}; what lasted over a pause is unknown, and not in the counts\n"
+        );
+    }
+    for event in &covered.foreign {
+        text += &format!("not used: {}; its fields are not those of the kernel\n", terminal::name(event));
+    }
+    if covered.unread != 0 {
+        text += &format!(
+            "{} records have values that are not understood; what lasted over one is unknown\n",
+            count(covered.unread)
         );
     }
     for need in &covered.missing {

@@ -185,6 +185,10 @@ impl Converter {
                     let number = rule.number(field_index, record).map(|number| Value::Signed(number - less));
                     field.ty.encode(number, out)
                 }
+                Source::State => {
+                    let bits = rule.state.and_then(|state| state.number(record));
+                    field.ty.encode(bits.map(|bits| Value::Signed(bits.cast_signed())), out)
+                }
                 Source::OperationBits(field_index) => {
                     let bits = match value(field_index) {
                         Some(Value::Text(letters)) => super::lttng::operation_bits(letters),

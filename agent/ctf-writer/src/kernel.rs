@@ -50,7 +50,7 @@ pub(super) fn rule(
     context: Vec<Option<usize>>,
     choice: Choice,
 ) -> Rule {
-    Rule { reader, stack: printer.stack_reader(), context, choice, births: None }
+    Rule { reader, stack: printer.stack_reader(), context, choice, births: None, state: None }
 }
 
 /// The event's own fields. `array_len` has the lengths of the texts that are to stay arrays.

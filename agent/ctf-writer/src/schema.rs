@@ -3,8 +3,8 @@
 use super::callstack::{CallStack, CallStacks};
 use super::stream::EventHeader;
 use super::types::Type;
-use ftrace_event::RecordReader;
 use ftrace_event::stacks::StackReader;
+use ftrace_event::{FieldReader, RecordReader};
 
 /// A trace.
 #[derive(Debug)]
@@ -85,7 +85,9 @@ pub(super) enum Source {
     Record(usize),
     /// The same, less a number.
     Less(usize, i64),
-    /// The same, a text of block operation letters, as LTTng's bits.
+    /// A task's state: the letters of a text as the kernel's bits.
+    State,
+    /// The field with this index, a text of block operation letters, as LTTng's bits.
     OperationBits(usize),
     /// The element of an array, by the index of its field.
     Element(usize, usize),
@@ -123,6 +125,8 @@ pub(super) struct Rule {
     pub(super) choice: Choice,
     /// What the record says of new threads.
     pub(super) births: Option<Birth>,
+    /// Where a task's state is.
+    pub(super) state: Option<FieldReader>,
 }
 
 /// Which event a record becomes.

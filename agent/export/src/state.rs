@@ -3,8 +3,7 @@
 //! Viewers of both historic layouts know a handful of events by name, and follow from them what runs where:
 //! the exports write these beside the recorded events.
 
-use super::payload::{number_of, value_of};
-use ftrace_event::{Printer, Value};
+use ftrace_event::{FieldReader, Meaning, Printer};
 use recording::survey::{CpuStream, Recording};
 
 /// System calls have lower numbers; viewers make a table of all numbers up to the one they see.
@@ -93,8 +92,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Teller {
     kind: Kind,
-    /// Indices of the fields.
-    fields: [usize; 3],
+    fields: [Option<FieldReader>; 3],
 }
 
 impl Teller {
@@ -118,18 +116,17 @@ impl Teller {
             ("irq", "softirq_exit") => (Kind::SoftirqExit, &["vec"]),
             _ => return None,
         };
-        let mut fields = [0; 3];
-        for (index, name) in fields.iter_mut().zip(names) {
-            *index = printer.field_index(name)?;
+        let mut fields = [None; 3];
+        for (field, name) in fields.iter_mut().zip(names) {
+            *field = Some(printer.typed(name, meaning(name))?);
         }
         Some(Self { kind, fields })
     }
 
     /// The change that a record describes; `None` for a record without the fields, or with numbers that no
     /// kernel has.
-    pub(super) fn change<'r>(&self, printer: &Printer, record: &'r [u8]) -> Option<Change<'r>> {
-        let value = |field: usize| value_of(printer, self.fields[field], record).ok();
-        let number = |field: usize| value(field).map(|value| number_of(&value));
+    pub(super) fn change<'r>(&self, record: &'r [u8]) -> Option<Change<'r>> {
+        let number = |field: usize| self.fields[field]?.number(record);
         let below = |limit: u32| number(0).map(|number| number as u32).filter(|number| *number < limit);
         let pid = |field: usize| number(field).map(|number| number as u32);
         Some(match self.kind {
@@ -153,11 +150,17 @@ impl Teller {
             Kind::Exit => Change::Exit { pid: pid(0)? },
             // Viewers do not survive the end of the idle task.
             Kind::Free => Change::Free { pid: pid(0).filter(|pid| *pid != 0)? },
-            Kind::Exec => match value(0)? {
-                Value::Text(filename) => Change::Exec { filename },
-                _ => return None,
-            },
+            Kind::Exec => Change::Exec { filename: self.fields[0]?.text(record)? },
         })
+    }
+}
+
+/// What a field is in the kernel.
+fn meaning(field: &str) -> Meaning {
+    match field {
+        "prev_state" => Meaning::State,
+        "filename" => Meaning::Text,
+        _ => Meaning::Number,
     }
 }
 
@@ -227,7 +230,7 @@ mod tests {
             record.extend_from_slice(&value.to_le_bytes()[..*size as usize]);
         }
         let printer = Printer::new(system, Format::parse(&text).unwrap(), Machine::default(), &NoNames);
-        Teller::of(&printer)?.change(&printer, record.leak())
+        Teller::of(&printer)?.change(record.leak())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! begin, which recordings of this recorder have, and by `task:task_newtask`.
 
 use super::{Recording, Snapshot};
-use ftrace_event::{EventTable, FieldReader};
+use ftrace_event::{EventTable, FieldReader, Meaning};
 use stdx::fast_map::FastMap;
 use tracedat::reader::Record;
 
@@ -63,7 +63,7 @@ impl Processes {
 impl NewTask {
     fn of(events: &EventTable) -> Option<Self> {
         let event = events.iter().find(|event| event.system() == "task" && event.name() == "task_newtask")?;
-        let field = |name: &str| event.field(event.field_index(name)?);
+        let field = |name: &str| event.typed(name, Meaning::Number);
         Some(Self {
             id: event.format().id,
             maker: field("common_pid")?,

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::{CallNames, SyscallTable};
 use ftrace_event::{EventTable, FormatError, Machine, Names, PointerStyle, Symbol, SymbolTable, Symbols};
 use tracedat::reader::{ReadError, Reader, Source};
 use tracedat::{FileOption, Uname};
@@ -122,6 +122,11 @@ impl<S: Source> TraceFile<S> {
     /// The system calls of the machine that it was recorded on, if the file names that and it is a known one.
     pub fn syscalls(&self) -> Option<SyscallTable> {
         SyscallTable::of_machine(&Uname::of(self.reader.facts())?.machine)
+    }
+
+    /// The names of system calls: by the numbers of its machine, and by those of its events.
+    pub fn call_names(&self) -> CallNames {
+        CallNames::of(self.syscalls(), self.events())
     }
 
     /// The clock that the file names, if it does.

@@ -10,7 +10,7 @@ use super::{
     tally::{Room, Tally},
     threads::{Thread, Threads},
 };
-use ftrace_event::syscalls::{SyscallTable, error_name};
+use ftrace_event::syscalls::{ANY_CALL, CallNames, error_name, machine_number};
 
 /// Numbers of errors that calls return (`MAX_ERRNO`, include/linux/err.h), as negative numbers.
 pub(super) const ERRORS: std::ops::RangeInclusive<i64> = -4095..=-1;
@@ -104,7 +104,7 @@ impl Default for Rooms {
 #[derive(Clone, Debug)]
 pub struct Calls {
     scope: Scope,
-    names: Option<SyscallTable>,
+    names: CallNames,
     threads: Threads<State>,
     losses: u64,
     rooms: Rooms,
@@ -129,8 +129,8 @@ pub struct CallsAnswer {
 /// A system call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Call {
-    /// Its number on the machine of the recording.
-    pub number: i64,
+    /// Its number on the machine of the recording; `None` if the recording has its name alone.
+    pub number: Option<i64>,
     /// Its name, if that is known.
     pub name: Option<String>,
     /// From entry to exit.
@@ -182,8 +182,8 @@ pub struct OfThread {
 
 impl Calls {
     /// An analysis of a part of a recording, of a machine with these calls.
-    pub fn new(scope: Scope, names: Option<SyscallTable>) -> Self {
-        let (threads, rooms) = (Threads::default(), Rooms::default());
+    pub fn new(scope: Scope, names: impl Into<CallNames>) -> Self {
+        let (threads, rooms, names) = (Threads::default(), Rooms::default(), names.into());
         Self { scope, names, threads, losses: 0, rooms, ended: BTreeMap::new(), has_switches: false }
     }
 
@@ -217,6 +217,7 @@ impl Calls {
         // `rt_sigreturn` restores the registers of what was interrupted: its number is lost, and what it
         // returns is not its own.
         let (number, result) = match open {
+            Some(open) if number == ANY_CALL => (open.number, result),
             Some(open) if number < 0 => (open.number, 0),
             _ => (number, result),
         };
@@ -283,7 +284,7 @@ impl Calls {
     }
 
     fn name(&self, number: i64) -> Option<String> {
-        self.names?.name(u64::try_from(number).ok()?).map(str::to_owned)
+        self.names.name(number).map(str::to_owned)
     }
 }
 
@@ -462,7 +463,7 @@ impl Told {
     fn call(self, number: i64, name: Option<String>) -> Call {
         let errors = CallError::all(self.errors.as_deref());
         Call {
-            number,
+            number: machine_number(number),
             name,
             times: self.times.told(),
             off_cpu_ns: self.off_cpu,
@@ -492,6 +493,7 @@ impl CallError {
 mod tests {
     use super::super::{Context, Switch};
     use super::*;
+    use ftrace_event::syscalls::SyscallTable;
 
     fn look(calls: &mut Calls, time: u64, tid: Tid, known: Known<'_>) {
         calls.look(At { time, cpu: 0 }, &Event::whole(Some(tid), Context::Thread, known));
@@ -554,7 +556,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_gives_its_cpu_away_twice_has_run_in_between() {
-        let mut calls = Calls::new(Scope::default(), None);
+        let mut calls = Calls::new(Scope::default(), CallNames::default());
         look(&mut calls, 10, 1, enter(0));
         look(&mut calls, 20, 1, switch(1, 2));
         // The switch back is missing.
@@ -572,7 +574,7 @@ mod tests {
         for names in [&[][..], &["one"], &["two"]] {
             let scope =
                 Scope { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Scope::default() };
-            let mut calls = Calls::new(scope, None);
+            let mut calls = Calls::new(scope, CallNames::default());
             for time in [10, 100] {
                 // As many threads as there are pairs, and more.
                 calls.rooms.pairs = 1;
@@ -604,7 +606,7 @@ mod tests {
     #[test]
     fn two_events_of_one_call_are_one_call() {
         let scope = Scope::default();
-        let mut calls = Calls::new(scope, None);
+        let mut calls = Calls::new(scope, CallNames::default());
         for time in [10, 100] {
             look(&mut calls, time, 1, enter(0));
             look(
@@ -624,7 +626,7 @@ mod tests {
     #[test]
     fn a_call_over_a_loss_is_not_measured() {
         let scope = Scope::default();
-        let mut calls = Calls::new(scope, None);
+        let mut calls = Calls::new(scope, CallNames::default());
         look(&mut calls, 10, 1, enter(0));
         calls.lost(At { time: 15, cpu: 3 });
         look(&mut calls, 20, 1, exit(0, 0));
@@ -636,31 +638,42 @@ mod tests {
     }
 
     #[test]
+    fn an_end_of_any_call_is_that_of_the_one_that_its_thread_is_in() {
+        let mut calls = Calls::new(Scope::default(), CallNames::default());
+        look(&mut calls, 10, 1, enter(15));
+        look(&mut calls, 14, 1, exit(ANY_CALL, -4));
+        look(&mut calls, 15, 1, exit(ANY_CALL, -4));
+        let answer = calls.answer(40, &Names::none());
+        let told = |call: &Call| (call.number, call.times.count, call.failed, call.unmatched);
+        assert_eq!(answer.calls.iter().map(told).collect::<Vec<_>>(), [(Some(15), 1, 1, 0), (None, 0, 0, 1)]);
+    }
+
+    #[test]
     fn the_return_from_a_signal_ends_without_its_number() {
-        let mut calls = Calls::new(Scope::default(), None);
+        let mut calls = Calls::new(Scope::default(), CallNames::default());
         look(&mut calls, 10, 1, enter(15));
         look(&mut calls, 14, 1, exit(-1, -4));
         let answer = calls.answer(40, &Names::none());
         let [call] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
         let told = (call.number, call.times.count, call.times.total_ns, call.failed, call.unmatched);
-        assert_eq!(told, (15, 1, 4, 0, 0));
+        assert_eq!(told, (Some(15), 1, 4, 0, 0));
     }
 
     #[test]
     fn an_exit_of_another_call_leaves_both_without_a_duration() {
-        let mut calls = Calls::new(Scope::default(), None);
+        let mut calls = Calls::new(Scope::default(), CallNames::default());
         look(&mut calls, 10, 1, enter(0));
         look(&mut calls, 20, 1, exit(1, 5));
         let answer = calls.answer(40, &Names::none());
         let told: Vec<_> =
             answer.calls.iter().map(|call| (call.number, call.unfinished, call.unmatched)).collect();
-        assert_eq!(told, [(0, 1, 0), (1, 0, 1)]);
+        assert_eq!(told, [(Some(0), 1, 0), (Some(1), 0, 1)]);
     }
 
     #[test]
     fn threads_are_asked_about_by_their_last_name_and_their_number() {
         let story = |scope: Scope| {
-            let mut calls = Calls::new(scope, None);
+            let mut calls = Calls::new(scope, CallNames::default());
             look(&mut calls, 10, 1, enter(0));
             look(&mut calls, 15, 1, exit(0, -2));
             look(&mut calls, 16, 2, enter(0));
@@ -679,7 +692,8 @@ mod tests {
 
     #[test]
     fn a_call_that_ends_in_the_part_that_is_asked_about_is_as_long_as_it_was() {
-        let mut calls = Calls::new(Scope { from: Some(100), to: Some(200), ..Scope::default() }, None);
+        let mut calls =
+            Calls::new(Scope { from: Some(100), to: Some(200), ..Scope::default() }, CallNames::default());
         look(&mut calls, 10, 1, enter(0));
         look(&mut calls, 20, 1, switch(1, 2));
         look(&mut calls, 30, 2, enter(0));
@@ -695,7 +709,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted() {
-        let mut calls = Calls::new(Scope::default(), None);
+        let mut calls = Calls::new(Scope::default(), CallNames::default());
         for number in 0..MOST_CALLS as i64 + 5 {
             look(&mut calls, 10, 1, enter(number));
             look(&mut calls, 20, 1, exit(number, 0));
@@ -706,7 +720,7 @@ mod tests {
 
     #[test]
     fn times_of_a_hostile_file_are_not_too_many() {
-        let mut calls = Calls::new(Scope::default(), None);
+        let mut calls = Calls::new(Scope::default(), CallNames::default());
         for (time, known) in [(0, enter(0)), (u64::MAX, exit(0, 0))] {
             for tid in 1..4 {
                 look(&mut calls, time, tid, known);

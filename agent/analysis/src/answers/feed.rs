@@ -9,7 +9,7 @@ use super::{
     recorded::{Recorded, WasRecorded},
 };
 use ftrace_event::stacks::{Origin, place_of_frame};
-use ftrace_event::{EventTable, FieldReader, Printer};
+use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use report::TraceFile;
 use tracedat::ledger::{EventChoice, Ledger, Pause};
 use tracedat::reader::{Record, Source};
@@ -72,7 +72,7 @@ impl Stacks {
             if found.len() <= id {
                 found.resize(id + 1, (None, false));
             }
-            let flags = event.field_index("common_flags").and_then(|index| event.field(index));
+            let flags = event.typed("common_flags", Meaning::Number);
             found[id] = (flags, event.is_stack());
         }
         Self { events: found }
@@ -233,10 +233,16 @@ impl<A: Analysis> Feed<A> {
             return;
         }
         let mut is_used = false;
-        if is_known && let Some(mut event) = self.known.read(id, record.data) {
-            self.followed.mark(&mut event);
-            self.analysis.look(at, &event);
-            is_used = true;
+        if is_known {
+            if let Some(mut event) = self.known.read(id, record.data) {
+                self.followed.mark(&mut event);
+                self.analysis.look(at, &event);
+                is_used = true;
+            } else {
+                // It happened, and what it was is not known.
+                self.covered.unread += 1;
+                self.analysis.lost(at);
+            }
         }
         if is_picked {
             let record = AnyRecord { id, events: file.events(), record, names: names(file) };
@@ -370,6 +376,7 @@ impl<A: Analysis> Feed<A> {
 
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         let (missing, unseen) = self.lacks(file, topic);
+        let foreign = self.foreign(file.events(), topic);
         let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, recorded, unjoined, .. } =
             self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
@@ -378,7 +385,7 @@ impl<A: Analysis> Feed<A> {
         }
         covered.to_ns = end.max(covered.from_ns);
         (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
-        (covered.missing, covered.unseen) = (missing, unseen);
+        (covered.missing, covered.unseen, covered.foreign) = (missing, unseen, foreign);
         covered.partly = recorded.partly(topic, &scope);
         let is_used = |event: &&String| {
             let name = event.split_once(':').unwrap_or_default();
@@ -398,13 +405,27 @@ impl<A: Analysis> Feed<A> {
             if self.has_seen(events, need) || self.analysis.does_without(need) {
                 continue;
             }
-            match self.recorded.meets(events, need) {
+            match self.recorded.meets(events, &self.known, need) {
                 WasRecorded::Yes => {}
                 WasRecorded::No => missing.push(*need),
                 WasRecorded::Perhaps => unseen.push(*need),
             }
         }
         (missing, unseen)
+    }
+
+    /// The events that an analysis would use if their fields were the kernel's, or if they were of the
+    /// kernel's system: imports do not understand every text.
+    fn foreign(&self, events: &EventTable, topic: Topic) -> Vec<String> {
+        let is_foreign = |event: &&Printer| {
+            let (system, name) = (event.system(), event.name());
+            let is_used = |need: &Need| {
+                need.uses(system, name) && self.known.is_foreign(event.format().id)
+                    || need.is_like(system, name)
+            };
+            topic.needs().iter().any(is_used)
+        };
+        events.iter().filter(is_foreign).map(|event| format!("{}:{}", event.system(), event.name())).collect()
     }
 
     /// Whether there was an event that is needed.

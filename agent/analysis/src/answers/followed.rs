@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::known::{Context, Event, Follows, Known, Tid};
 use super::{recorded::Recorded, state, threads::TIDS};
-use ftrace_event::{EventTable, FieldReader, Printer};
+use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use stdx::input::glob;
 use tracedat::reader::{Reader, Record, Source};
 
@@ -247,7 +247,7 @@ impl Followed {
             );
             // A stack may be that of such an event.
             let may_be_of_others = is_of_two || event.is_stack() || is_of_every_thread(event);
-            let field = |name| event.field_index(name).and_then(|index| event.field(index));
+            let field = |name| event.typed(name, Meaning::Number);
             let pid = field("common_pid").filter(|_| !may_be_of_others);
             whose[id] = pid.map(|pid| Whose { pid, flags: field("common_flags") });
         }

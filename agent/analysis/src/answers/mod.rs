@@ -280,6 +280,11 @@ pub struct Covered {
     pub of_other_buffers: u64,
     /// Pages and chunks that could not be read.
     pub damaged: u64,
+    /// Records whose values are not understood; what lasted over one is unknown.
+    pub unread: u64,
+    /// Events that the file has with fields of other types than the kernel's: `system:name`. None of them was
+    /// used.
+    pub foreign: Vec<String>,
     /// What is not known because such events were not recorded.
     pub missing: Vec<Need>,
     /// What is not known because there are no such events, and the file does not say whether they were

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Followed, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
+use super::{Followed, KnownEvents, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
 use ftrace_event::{EventTable, Printer};
 use tracedat::ledger::{EventChoice, Ledger, LedgerEvent, LedgerSilent};
 use tracedat::reader::{Reader, Source};
@@ -113,11 +113,13 @@ impl Recorded {
         self.choices.iter().any(|choice| choice.every_thread && is_of(choice, event))
     }
 
-    /// Whether an event that meets a need was recorded, of which there are no records.
-    pub(super) fn meets(&self, events: &EventTable, need: &Need) -> WasRecorded {
+    /// Whether an event that meets a need was recorded, of which there are no records that are understood.
+    pub(super) fn meets(&self, events: &EventTable, known: &KnownEvents, need: &Need) -> WasRecorded {
         let mut selected =
             self.rows.iter().map(|row| &row.event).chain(self.silent.iter().flat_map(|of| &of.events));
-        let is_described = || events.iter().any(|event| need.is_met_by(event.system(), event.name()));
+        let is_its = |event: &Printer| need.is_met_by(event.system(), event.name());
+        let is_described =
+            || events.iter().any(|event| is_its(event) && !known.is_foreign(event.format().id));
         if selected.any(|event| is_met_by(need, event)) {
             WasRecorded::Yes
         } else if is_described() {

@@ -410,6 +410,12 @@ impl Need {
         self.is_met_by(system, name) || self.records.iter().any(is_it)
     }
 
+    /// Whether an event has the name of one that is needed, and the system of texts, which no kernel has.
+    pub(super) fn is_like(&self, system: &str, name: &str) -> bool {
+        let mut names = self.events.iter().filter_map(|event| event.split_once(':'));
+        system == "text" && names.any(|(_, wanted)| wanted == name)
+    }
+
     /// Whether an event is one of those that are needed.
     pub(super) fn is_met_by(&self, system: &str, name: &str) -> bool {
         self.events.iter().filter_map(|event| event.split_once(':')).any(|(of, wanted)| {

@@ -47,8 +47,17 @@ pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
     text + &threads.text(limit)
 }
 
+/// The name of a system call, or else its number.
+pub(super) fn call_text(name: Option<&str>, number: Option<i64>) -> String {
+    match (name, number) {
+        (Some(name), _) => name.to_owned(),
+        (None, Some(number)) => format!("call {number}"),
+        (None, None) => "unknown call".to_owned(),
+    }
+}
+
 fn name(call: &Call) -> String {
-    call.name.clone().unwrap_or_else(|| format!("call {}", call.number))
+    call_text(call.name.as_deref(), call.number)
 }
 
 /// The exits of a call that have no entry, and their errors.

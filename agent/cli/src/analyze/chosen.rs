@@ -37,7 +37,7 @@ pub(super) fn ask<S: Source>(
     file: &TraceFile<S>,
     of: impl Ask,
 ) -> Result<ExitCode, CliError> {
-    let syscalls = file.syscalls();
+    let syscalls = file.call_names();
     match topic {
         Topic::Sched => of.ask(Sched::new(scope), sched::text),
         Topic::Syscalls => of.ask(Calls::new(scope, syscalls), calls::text),

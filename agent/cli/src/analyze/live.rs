@@ -26,7 +26,7 @@ use crate::following::is_closed_within;
 use crate::report::ReportError;
 use crate::signals::Signals;
 use crate::{CliError, following, limits, tell, units};
-use analysis::answers::{Analysis, Feed, Intervals, Scope, Topic};
+use analysis::answers::{Analysis, Covered, Feed, Intervals, Scope, Topic};
 use capture::follow::{FollowError, Follower, NewSymbols, Progress};
 use report::TraceFile;
 use tracedat::reader::LiveRecords as _;
@@ -245,7 +245,7 @@ impl Ask for Following<'_> {
         let Self { live, mut follower, file, shown } = self;
         let feed = Feed::new(&file, live.scope.clone(), analysis);
         let (missing, _) = feed.lacks(&file, live.topic);
-        check_needs(&live.name, live.topic, &missing)?;
+        check_needs(&live.name, live.topic, &Covered { missing, ..Covered::default() })?;
         if !A::NAMES_USER_FUNCTIONS {
             follower.leave_out_user_symbols();
         }

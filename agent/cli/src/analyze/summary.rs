@@ -83,7 +83,7 @@ fn said(oddity: &Oddity) -> String {
             )
         }
         Oddity::Failing { number, name, failed, count: all, errno, error } => {
-            let name = name.clone().unwrap_or_else(|| format!("call {number}"));
+            let name = super::calls::call_text(name.as_deref(), *number);
             let error = error.map_or_else(|| format!("error {errno}"), str::to_owned);
             format!("{name} failed {} of {} times, mostly with {error}", count(*failed), count(*all))
         }
@@ -155,7 +155,7 @@ fn slow(answer: &SummaryAnswer, limit: usize) -> String {
     let mut calls = Table::new("System calls that took longest", &[&heads]);
     for of in &answer.calls {
         calls.row(&[&[
-            of.name.clone().unwrap_or_else(|| format!("call {}", of.number)),
+            super::calls::call_text(of.name.as_deref(), of.number),
             count(of.times.count),
             duration(of.times.total_ns),
             percentile(of.times.p99_ns),

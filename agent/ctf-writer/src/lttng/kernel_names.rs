@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use super::names::{ARGUMENTS, THREADS};
 use super::{MAX_RT_PRIO, names};
+use ftrace_event::syscalls::ANY;
 
 /// Lines `system event name`: every event of lttng-modules 2.13 that a kernel of 5.15 or later can have, made
 /// from its headers.
@@ -25,14 +26,28 @@ static EVENTS: LazyLock<HashMap<&str, Option<(&str, &str)>>> = LazyLock::new(|| 
 
 /// The system and the name that the kernel has for an event of lttng-modules; `None` if that is not certain.
 pub fn event(lttng: &str) -> Option<(&'static str, String)> {
-    if let Some(call) = lttng.strip_prefix("syscall_entry_").filter(|call| is_call(call)) {
-        return Some(("syscalls", format!("sys_enter_{call}")));
+    if let Some(event) = EVENTS.get(lttng) {
+        let (system, event) = (*event)?;
+        return Some((system, event.to_owned()));
     }
-    if let Some(call) = lttng.strip_prefix("syscall_exit_").filter(|call| is_call(call)) {
-        return Some(("syscalls", format!("sys_exit_{call}")));
+    call(lttng).map(|event| ("syscalls", event))
+}
+
+/// The event of a system call. Those of programs of 32 bits are `compat_`, which is a part of the call's name
+/// here; before lttng-modules 2.6 entries were `sys_X`, and one event was the end of all calls.
+fn call(lttng: &str) -> Option<String> {
+    let (name, compat) = match lttng.strip_prefix("compat_") {
+        Some(name) => (name, "compat_"),
+        None => (lttng, ""),
+    };
+    if name == "exit_syscall" {
+        return Some(format!("sys_exit_{ANY}"));
     }
-    let (system, event) = (*EVENTS.get(lttng)?)?;
-    Some((system, event.to_owned()))
+    let prefixes = [("syscall_entry_", "sys_enter_"), ("syscall_exit_", "sys_exit_"), ("sys_", "sys_enter_")];
+    prefixes.into_iter().find_map(|(prefix, kernel)| {
+        let call = name.strip_prefix(prefix).filter(|call| is_call(call))?;
+        Some(format!("{kernel}{compat}{call}"))
+    })
 }
 
 /// Whether it is the name of a system call, and not the word for those that have none.
@@ -112,7 +127,16 @@ mod tests {
         ambiguous.dedup();
         assert_eq!(ambiguous, ["btrfs_find_free_extent"]);
         assert_eq!(event("syscall_exit_read"), Some(("syscalls", "sys_exit_read".to_owned())));
-        assert_eq!((event("syscall_entry_unknown"), event("compat_syscall_entry_read")), (None, None));
+        let call = |name: &str| event(name).map(|(_, event)| event);
+        let calls = ["compat_syscall_entry_read", "compat_syscall_exit_read", "sys_open", "compat_sys_open"];
+        let events =
+            ["sys_enter_compat_read", "sys_exit_compat_read", "sys_enter_open", "sys_enter_compat_open"];
+        assert_eq!(calls.map(call), events.map(|event| Some(event.to_owned())));
+        assert_eq!(
+            ["exit_syscall", "compat_exit_syscall"].map(call),
+            ["sys_exit_any", "sys_exit_any"].map(|event| Some(event.to_owned()))
+        );
+        assert_eq!(["syscall_entry_unknown", "compat_sys_unknown", "sys_"].map(call), [None, None, None]);
         assert_eq!(event("lttng_statedump_start"), None);
     }
 

@@ -19,7 +19,7 @@ use super::kernel::{self, inline_text, recorder};
 use super::metadata::quoted;
 use super::schema::{Birth, Channel, Choice, Event, Field, Source};
 use super::types::{Integer, Type};
-use ftrace_event::{Machine, Printer, RecordReader, context};
+use ftrace_event::{Machine, Meaning, Printer, RecordReader, context};
 use recording::Recording;
 use stdx::utc;
 use tracedat::FileOption;
@@ -89,6 +89,7 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
     let indices = channel.common.iter().map(|name| printer.field_index(name)).collect();
     let mut rule = kernel::rule(printer, reader, indices, choice);
     rule.births = births(printer);
+    rule.state = printer.typed("prev_state", Meaning::State);
     channel.rules.insert(printer.format().id, rule);
     true
 }
@@ -145,11 +146,16 @@ fn contexts(fields: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
     (contexts, others)
 }
 
+/// The index of a field, if it is a number.
+pub(super) fn number_index(printer: &Printer, name: &str) -> Option<usize> {
+    printer.typed(name, Meaning::Number).and(printer.field_index(name))
+}
+
 fn births(printer: &Printer) -> Option<Birth> {
     if (printer.system(), printer.name()) != ("task", "task_newtask") {
         return None;
     }
-    let field_index = |name| printer.field_index(name);
+    let field_index = |name| number_index(printer, name);
     Some(Birth {
         pid: field_index("pid")?,
         clone_flags: field_index("clone_flags")?,
@@ -167,9 +173,13 @@ fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
         let kernel_name = std::mem::take(&mut field.name);
         names::field(system, event, &kernel_name).clone_into(&mut field.name);
         let Source::Record(field_index) = field.source else { continue };
-        if names::is_priority(system, &kernel_name) {
+        let is_number = matches!(field.ty, Type::Integer(_));
+        if (system, event, &*kernel_name, is_number) == ("sched", "sched_switch", "prev_state", false) {
+            field.source = Source::State;
+            field.ty = Type::Integer(Integer::new(8, true));
+        } else if names::is_priority(system, &kernel_name) && is_number {
             field.source = Source::Less(field_index, MAX_RT_PRIO);
-        } else if system == "block" && kernel_name == "rwbs" {
+        } else if system == "block" && kernel_name == "rwbs" && !is_number {
             field.source = Source::OperationBits(field_index);
             field.ty = Type::Integer(Integer::new(4, false));
         }
@@ -182,7 +192,7 @@ fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
     };
     match (system, event) {
         ("sched", "sched_process_fork") => {
-            let field_index = |name| printer.field_index(name);
+            let field_index = |name| number_index(printer, name);
             if let (Some(parent), Some(child)) = (field_index("parent_pid"), field_index("child_pid")) {
                 add("parent_pid", Source::ProcessOf(parent));
                 add("child_pid", Source::ProcessOfNew(child));

@@ -7,7 +7,7 @@
 use super::super::schema::{Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
 use super::{names, texts};
-use ftrace_event::Printer;
+use ftrace_event::{Meaning, Printer};
 
 /// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long,
 /// `p` pointer. Made from `arch/x86/entry/syscalls/syscall_64.tbl` and the formats of tracefs' `syscalls` of
@@ -101,12 +101,13 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
         "sys_enter" => (true, "syscall_entry_"),
         _ => (false, "syscall_exit_"),
     };
-    let number = printer.field_index("id");
+    let number = super::number_index(printer, "id");
     let unknown = events.len() as u32;
     events.push(Event { name: format!("{prefix}unknown"), contexts: 0, fields: fields.to_vec() });
     let Some(number) = number else { return Choice::One(unknown) };
     let mut by_number: Vec<Option<u32>> = Vec::new();
-    let arguments = printer.field_index("args");
+    let numbers = printer.typed("args", Meaning::Numbers);
+    let arguments = numbers.and(printer.field_index("args"));
     for line in TABLE.lines() {
         let mut words = line.split(' ');
         let (Some(Ok(call)), Some(name)) = (words.next().map(str::parse::<usize>), words.next()) else {

@@ -288,7 +288,7 @@ impl CpuWriter<'_> {
             self.bookmark("marker", time, time, text);
         }
         let teller = tellers.and_then(|tellers| tellers.get(id));
-        match teller.map(|teller| teller.change(printer, record)) {
+        match teller.map(|teller| teller.change(record)) {
             None => Ok(()),
             Some(Some(change)) => self.change(time, change),
             Some(None) => {

@@ -239,7 +239,7 @@ impl StreamWriter<'_> {
             self.not_carried.add(what, 1);
             return Ok(());
         }
-        match self.tellers.get(id).map(|teller| teller.change(printer, record)) {
+        match self.tellers.get(id).map(|teller| teller.change(record)) {
             None => Ok(()),
             Some(Some(change)) => self.change(time, change),
             Some(None) => {

@@ -9,7 +9,8 @@ use super::table::{self, Known, Type};
 use ftrace_event::copies::copied_argument;
 use ftrace_event::stacks::STACK_FIELD;
 use ftrace_event::stacks::symbol;
-use ftrace_event::{EventTable, FieldKind, FieldReader, Printer, Symbols, Value};
+use ftrace_event::syscalls::call_of;
+use ftrace_event::{EventTable, FieldKind, FieldReader, Meaning, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
 use tracedat::reader::Record;
 
@@ -125,11 +126,18 @@ enum Kind {
     /// Any event.
     Generic { name: String, fields: Vec<(String, FieldReader)> },
     /// A system call, whose event has its arguments as fields.
-    Enter { message: u32, number: FieldReader, args: Vec<FieldReader> },
+    Enter { message: u32, number: Option<FieldReader>, args: Vec<FieldReader>, named: Named },
     /// The end of one.
-    Exit { message: u32, number: FieldReader, result: FieldReader },
+    Exit { message: u32, number: Option<FieldReader>, result: FieldReader, named: Named },
     /// A text that is only known when it is printed.
     Print { message: u32 },
+}
+
+/// A marker of user space that draws a system call without a number.
+#[derive(Clone, Debug)]
+struct Named {
+    message: u32,
+    text: String,
 }
 
 impl<'a> Encoder<'a> {
@@ -217,16 +225,21 @@ impl Plan {
             return None;
         }
         let reader = |name: &str| printer.field(printer.field_index(name)?);
-        let number = reader("__syscall_nr").or_else(|| reader("nr"))?;
+        let typed = |name| printer.typed(name, Meaning::Number);
+        let number = typed("__syscall_nr").or_else(|| typed("nr"));
+        let print = messages.get("print")?.number;
         if printer.name().starts_with("sys_exit_") {
             let message = messages.get("sys_exit")?.number;
-            return Some(vec![Kind::Exit { message, number, result: reader("ret")? }]);
+            let named = Named { message: print, text: "E|0".to_owned() };
+            return Some(vec![Kind::Exit { message, number, result: typed("ret")?, named }]);
         }
+        let call = call_of(printer.name()).filter(|_| printer.name().starts_with("sys_enter_"))?;
+        let named = Named { message: print, text: format!("B|0|{call}") };
         let message = messages.get("sys_enter")?.number;
         let is_arg = |name: &str| !matches!(name, "__syscall_nr" | "nr") && copied_argument(name).is_none();
         let own = &printer.format().fields;
         let args = own.iter().filter(|field| is_arg(&field.name)).filter_map(|field| reader(&field.name));
-        let mut kinds = vec![Kind::Enter { message, number, args: args.collect() }];
+        let mut kinds = vec![Kind::Enter { message, number, args: args.collect(), named }];
         if own.iter().any(|field| copied_argument(&field.name).is_some()) {
             kinds.push(Kind::generic(printer));
         }
@@ -249,13 +262,22 @@ impl Kind {
         let message = messages.get(printer.name())?;
         let own = &printer.format().fields;
         let mut fields = Vec::new();
+        let is_drawn = DRAWN.contains(&printer.name());
         for known in &message.fields {
             let Some(index) = printer.field_index(known.name) else { continue };
-            if own.iter().any(|field| field.name == known.name) && suits(*known, printer.kind(index)?) {
+            if own.iter().all(|field| field.name != known.name) {
+                continue;
+            }
+            let kind = printer.kind(index)?;
+            if suits(*known, kind) {
                 fields.push((*known, printer.field(index)?));
+            } else if kind == FieldKind::Text && known.name == "prev_state" {
+                fields.push((*known, printer.typed(known.name, Meaning::State)?));
+            } else if is_drawn {
+                // Without its value, something else would be drawn.
+                return None;
             }
         }
-        let is_drawn = DRAWN.contains(&printer.name());
         if fields.is_empty() && !own.is_empty() || fields.len() < own.len() && !is_drawn {
             return None;
         }
@@ -304,15 +326,25 @@ impl Kind {
                 }
                 GENERIC
             }
-            Self::Enter { message, number, args } => {
-                to.number(SYSCALL_ID, *number);
+            Self::Enter { number, named, .. } | Self::Exit { number, named, .. }
+                if !number.is_some_and(|number| is_call(number, to.record)) =>
+            {
+                to.string(PRINT_BUF, named.text.as_bytes());
+                named.message
+            }
+            Self::Enter { message, number, args, .. } => {
+                if let Some(number) = number {
+                    to.number(SYSCALL_ID, *number);
+                }
                 for arg in args {
                     to.number(SYSCALL_ARGS, *arg);
                 }
                 *message
             }
-            Self::Exit { message, number, result } => {
-                to.number(SYSCALL_ID, *number);
+            Self::Exit { message, number, result, .. } => {
+                if let Some(number) = number {
+                    to.number(SYSCALL_ID, *number);
+                }
                 to.number(SYSCALL_RET, *result);
                 *message
             }
@@ -324,6 +356,11 @@ impl Kind {
             }
         }
     }
+}
+
+/// Whether a record has the number of a system call: those of other tracers have the name alone.
+fn is_call(number: FieldReader, record: &[u8]) -> bool {
+    number.number(record).is_some_and(|number| number.cast_signed() >= 0)
 }
 
 /// Whether a field of a message can hold the values.

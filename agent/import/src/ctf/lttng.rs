@@ -5,6 +5,7 @@ use super::schema::{Event as EventClass, Trace};
 use super::types::{Struct, Type};
 use crate::ftrace;
 use ctf_writer::{call_number, kernel_names};
+use ftrace_event::syscalls::call_of;
 
 pub(super) use kernel_names::operation_letters;
 
@@ -50,7 +51,8 @@ impl Tracing {
         };
         // No other machine has these, and the width is that of a long.
         let has_event = trace.streams.values().flat_map(|stream| &stream.events).any(|event| {
-            event.name.starts_with("x86_") || matches!(event.name.as_str(), "syscall_entry_arch_prctl")
+            event.name.starts_with("x86_")
+                || matches!(event.name.as_str(), "syscall_entry_arch_prctl" | "sys_arch_prctl")
         });
         let contexts = trace.streams.values().filter_map(|stream| stream.packet_context.as_ref());
         let has_long = contexts.flat_map(|context| &context.fields).any(|field| {
@@ -115,7 +117,7 @@ impl Naming {
         if !self.is_of_kernel || self.system != "syscalls" {
             return None;
         }
-        let call = self.name.trim_start_matches("sys_enter_").trim_start_matches("sys_exit_");
+        let call = call_of(&self.name)?;
         let number = call_number(call).filter(|_| self.tracing.is_x86_64);
         Some(number.map_or(-1, i64::from))
     }

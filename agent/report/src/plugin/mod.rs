@@ -1,6 +1,6 @@
 //! The texts that libtraceevent's plugins and trace-cmd itself print instead of the `print fmt` (plugins/*.c
 //! of libtraceevent 1.7, lib/trace-cmd/trace-ftrace.c of trace-cmd 3.1). An event that lacks a field that its
-//! plugin prints has its `print fmt`.
+//! plugin prints, or has a text where the kernel has a number, has its `print fmt`.
 
 mod kvm;
 mod states;
@@ -9,7 +9,7 @@ use super::text::{hex, micros, right, signed, unsigned};
 use ftrace_event::output::append_block;
 use ftrace_event::print::MAX_TEXT;
 use ftrace_event::record::{len_until_nul, until_nul};
-use ftrace_event::{Format, Location, Machine, Printer, Symbols};
+use ftrace_event::{Array, Format, Location, Machine, Printer, Symbols};
 use kvm::Kvm;
 pub(super) use states::States;
 use states::TaskStates;
@@ -24,7 +24,8 @@ pub(super) struct Num {
 impl Num {
     pub(super) fn of(format: &Format, name: &str) -> Option<Self> {
         let field = format.field(name)?;
-        matches!(field.size, 1 | 2 | 4 | 8)
+        let is_number = field.location == Location::Inline && field.array == Array::Single;
+        (is_number && matches!(field.size, 1 | 2 | 4 | 8))
             .then_some(Self { offset: field.offset as usize, size: field.size as usize })
     }
 
@@ -45,7 +46,12 @@ pub(super) struct Chars {
 impl Chars {
     fn of(format: &Format, name: &str) -> Option<Self> {
         let field = format.field(name)?;
-        Some(Self { offset: field.offset as usize, size: field.size as usize, location: field.location })
+        let is_text = field.location != Location::Inline || field.array != Array::Single;
+        is_text.then_some(Self {
+            offset: field.offset as usize,
+            size: field.size as usize,
+            location: field.location,
+        })
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use super::lanes::Lane;
 use super::out::Out;
 use ftrace_event::syscalls::SyscallTable;
-use ftrace_event::{EventTable, FieldReader, Printer, Symbols, Value};
+use ftrace_event::{EventTable, FieldReader, Meaning, Printer, Symbols, Value};
 use recording::{Job, Recording};
 use report::json::{Numbers, Role, Values, string};
 use report::text::{signed, unsigned};
@@ -119,7 +119,7 @@ fn has_wrong_bytes(printer: &Printer, record: &[u8]) -> bool {
 
 fn plans(events: &EventTable) -> FastMap<u16, Plan<'_>> {
     let plan = |printer| {
-        let reader = |name: &str| Printer::field(printer, printer.field_index(name)?);
+        let reader = |name: &str| Printer::typed(printer, name, Meaning::Number);
         let mut same = b",\"cat\":".to_vec();
         string(&mut same, Printer::system(printer).as_bytes());
         same.extend_from_slice(b",\"name\":");

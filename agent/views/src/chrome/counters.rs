@@ -2,7 +2,7 @@
 
 use super::lanes::Lane;
 use super::out::Out;
-use ftrace_event::{EventTable, FieldReader, Printer, Value};
+use ftrace_event::{EventTable, FieldReader, Meaning, Printer, Value};
 use report::json::string;
 use report::text::signed;
 use stdx::fast_map::FastMap;
@@ -104,13 +104,16 @@ impl Plan {
     fn of(printer: &Printer) -> Option<Self> {
         let rule =
             RULES.iter().find(|rule| rule.system == printer.system() && rule.event == printer.name())?;
-        let reader = |(field, label): &(&str, &'static str)| {
-            Some((*label, printer.field(printer.field_index(field)?)?))
+        let value =
+            |(field, unit): &(&str, &'static str)| Some((*unit, printer.typed(field, Meaning::Number)?));
+        let of = |(field, label): &(&str, &'static str)| {
+            let typed = |wanted| printer.typed(field, wanted);
+            Some((*label, typed(Meaning::Number).or_else(|| typed(Meaning::Text))?))
         };
         Some(Self {
             name: rule.event,
-            values: rule.values.iter().map(reader).collect::<Option<_>>()?,
-            of: rule.of.iter().map(reader).collect::<Option<_>>()?,
+            values: rule.values.iter().map(value).collect::<Option<_>>()?,
+            of: rule.of.iter().map(of).collect::<Option<_>>()?,
         })
     }
 }

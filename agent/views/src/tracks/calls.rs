@@ -2,7 +2,7 @@
 
 use super::{At, Losses, Part, Row, Sink, Thread, Threads};
 use analysis::answers::Tid;
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::{ANY_CALL, CallNames, without_compat};
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
@@ -27,7 +27,7 @@ pub(super) struct Calling {
 /// What is known of calls in general.
 #[derive(Debug)]
 pub(super) struct Calls {
-    names: Option<SyscallTable>,
+    names: CallNames,
     /// Whether the recording says when threads end.
     sees_ends: bool,
     left_out: LeftOut,
@@ -44,7 +44,7 @@ pub(super) struct LeftOut {
 
 impl Calls {
     /// Of a machine with these calls, and a recording that has `sched_switch` or not, and leaves out calls.
-    pub(super) fn new(names: Option<SyscallTable>, has_switches: bool, left_out: LeftOut) -> Self {
+    pub(super) fn new(names: CallNames, has_switches: bool, left_out: LeftOut) -> Self {
         Self { names, sees_ends: has_switches, left_out }
     }
 
@@ -92,7 +92,8 @@ impl Calls {
         let is_first = !std::mem::replace(&mut calling.is_seen, true);
         let open = calling.open.take();
         // `rt_sigreturn` restores the registers of what was interrupted, and with them another number.
-        let number = open.filter(|_| number < 0).map_or(number, |open| open.number);
+        let is_of_open = number < 0 || number == ANY_CALL;
+        let number = open.filter(|_| is_of_open).map_or(number, |open| open.number);
         calling.ended = Some((number, is_raw));
         let index = index as u32;
         match open {
@@ -104,7 +105,7 @@ impl Calls {
             }
             Some(open) => self.tell_open(index, open, at.time, losses, sink),
             // It was in the call when the recording began.
-            None if is_first && !self.left_out.begins && losses.count() == 0 && number >= 0 => {
+            None if is_first && !self.left_out.begins && losses.count() == 0 && !is_of_open => {
                 let (key, born) = (self.label(number, sink), calling.born);
                 if born.is_some() || result != 0 || !self.makes_threads(number) {
                     let start = born.unwrap_or(0);
@@ -149,21 +150,22 @@ impl Calls {
 
     /// Whether a call makes threads, which return from it.
     fn makes_threads(&self, number: i64) -> bool {
-        matches!(self.name(number), Some("clone" | "clone3" | "fork" | "vfork"))
+        matches!(self.name(number).map(without_compat), Some("clone" | "clone3" | "fork" | "vfork"))
     }
 
     /// Whether nobody returns from a call.
     fn ends_threads(&self, number: i64) -> bool {
-        matches!(self.name(number), Some("exit" | "exit_group"))
+        matches!(self.name(number).map(without_compat), Some("exit" | "exit_group"))
     }
 
-    fn name(&self, number: i64) -> Option<&'static str> {
-        self.names?.name(u64::try_from(number).ok()?)
+    fn name(&self, number: i64) -> Option<&str> {
+        self.names.name(number)
     }
 
     fn label(&self, number: i64, sink: &mut Sink) -> u32 {
         match self.name(number) {
             Some(name) => sink.labels.number(name),
+            None if number == ANY_CALL => sink.labels.number("unknown system call"),
             None => sink.labels.number(&format!("system call {number}")),
         }
     }
@@ -172,13 +174,14 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ftrace_event::syscalls::SyscallTable;
 
     #[test]
     fn a_thread_does_not_exit_for_ever() {
         let names = SyscallTable::of_machine("x86_64").unwrap();
         // `read` and `exit_group`.
         let ends = |has_switches: bool| {
-            let calls = Calls::new(Some(names), has_switches, LeftOut::default());
+            let calls = Calls::new(Some(names).into(), has_switches, LeftOut::default());
             let (mut threads, losses, mut sink) = (Threads::default(), Losses::default(), Sink::default());
             for (tid, number) in [(7, 0), (8, 231)] {
                 let at = At { time: 10, cpu: 0, event: 1 };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{At, Losses, Part, Row, Sink, Thread, Threads};
 use analysis::answers::Tid;
 use ftrace_event::stacks::symbol;
-use ftrace_event::{EventTable, FieldReader, Symbols};
+use ftrace_event::{EventTable, FieldReader, Meaning, Symbols};
 
 /// Most functions inside one another that have rows of their own.
 const DEPTH: usize = 64;
@@ -64,7 +64,7 @@ impl GraphEvents {
                 "funcgraph_exit" => true,
                 _ => continue,
             };
-            let field = |name: &str| event.field(event.field_index(name)?);
+            let field = |name: &str| event.typed(name, Meaning::Number);
             let times = field("calltime").zip(field("rettime"));
             if let Some((function, depth)) = field("func").zip(field("depth")) {
                 by_id.insert(event.format().id, Fields { is_exit, function, depth, times });

@@ -24,7 +24,7 @@ mod slicer;
 
 use analysis::answers::{Event, Known, Tid};
 use ftrace_event::Symbols;
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::CallNames;
 
 use self::graph::GraphEvents;
 pub(crate) use self::rows::{Labels, Row, Rows};
@@ -149,7 +149,7 @@ struct Tracks {
 
 impl Tracks {
     /// Of a recording that has `sched_switch` or not, of a machine with these system calls, some left out.
-    fn new(has_switches: bool, (names, left_out): (Option<SyscallTable>, calls::LeftOut)) -> Self {
+    fn new(has_switches: bool, (names, left_out): (CallNames, calls::LeftOut)) -> Self {
         Self {
             threads: Threads::default(),
             losses: Losses::default(),

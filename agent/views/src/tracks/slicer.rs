@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
 use analysis::answers::{Followed, KnownEvents, Tid, Unjoined};
-use ftrace_event::syscalls::SyscallTable;
-use ftrace_event::{FieldReader, Printer, SymbolTable};
+use ftrace_event::syscalls::{CallNames, SyscallTable};
+use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
 use recording::{Recording, full_name};
 use stdx::fast_map::FastMap;
 use tracedat::Uname;
@@ -83,6 +83,7 @@ impl<'r> Slicer<'r> {
         let channels = names.iter().map(|name| first_of(name)).collect();
         let calls = Uname::of(file.facts()).and_then(|uname| SyscallTable::of_machine(&uname.machine));
         let events = recording.events();
+        let calls = CallNames::of(calls, events);
         let unjoined = Unjoined::of_file(file, events);
         let known = KnownEvents::of(events, |event| !unjoined.has(event));
         let graph = GraphEvents::of(events);
@@ -93,8 +94,8 @@ impl<'r> Slicer<'r> {
             let mut streams = recording.cpu_streams().iter();
             let first = streams.find(|stream| stream.by_id.iter().any(|(other, _)| *other == id));
             let channel = first.map_or(0, |stream| first_of(&stream.channel));
-            let pid = printer.field_index("common_pid").and_then(|index| printer.field(index));
-            let is_drawn = is_drawn(printer) || graph.contains(id);
+            let pid = printer.typed("common_pid", Meaning::Number);
+            let is_drawn = is_drawn(printer) && known.contains(id) || graph.contains(id);
             uses.insert(id, Use { pid, channel, is_drawn });
         }
         let printk = file.metadata().printk.iter().map(|(at, text)| (*at, text.as_str()));
@@ -242,7 +243,9 @@ impl Finished {
 
 /// Whether a recording tells who runs.
 pub(crate) fn has_switches(recording: &Recording<'_>) -> bool {
-    recording.events().iter().any(|event| full_name(event) == "sched:sched_switch")
+    let is_it = |event: &Printer| full_name(event) == "sched:sched_switch";
+    let known = KnownEvents::of(recording.events(), is_it);
+    recording.events().iter().any(|event| is_it(event) && known.contains(event.format().id))
 }
 
 /// Whether slices tell what the records of an event tell.

@@ -1,12 +1,14 @@
 //! System calls that open, read, write and close files, by their numbers.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::answers::known::Arguments;
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::{CallNames, without_compat};
 
 /// Numbers of calls are below this on all machines that are known.
-const NUMBERS: u64 = 1024;
+const NUMBERS: u32 = 1024;
 
 /// `O_CLOEXEC` of include/uapi/asm-generic/fcntl.h; the flags of `socket`, `eventfd2` and the like have the
 /// same value.
@@ -163,25 +165,43 @@ impl Call {
     }
 }
 
-/// The calls of a machine.
+/// The calls of a machine or a file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CallTable(Vec<Option<Call>>);
+pub(super) struct CallTable {
+    /// Those with the machine's numbers.
+    calls: Vec<Option<Call>>,
+    /// Those that go by their names alone.
+    named: BTreeMap<i64, Call>,
+}
 
 impl CallTable {
-    /// None, if it is not known which calls a machine has.
-    pub(super) fn of(names: Option<SyscallTable>) -> Self {
-        let names = names.into_iter().flat_map(|names| (0..NUMBERS).map(move |number| names.name(number)));
-        Self(names.map(|name| name.and_then(Call::of)).collect())
+    /// None, if it is not known which calls there are.
+    pub(super) fn of(names: &CallNames) -> Self {
+        let mut table = Self::default();
+        for (number, name) in names.iter(NUMBERS) {
+            let call = Call::of(without_compat(name));
+            match usize::try_from(number) {
+                Ok(place) if place < NUMBERS as usize => {
+                    table.calls.resize(place + 1, None);
+                    table.calls[place] = call;
+                }
+                _ => table.named.extend(call.map(|call| (number, call))),
+            }
+        }
+        table
     }
 
     /// Whether it is not known which calls there are.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.calls.is_empty() && self.named.is_empty()
     }
 
     /// The call with a number, if it says something of files.
     pub(super) fn get(&self, number: i64) -> Option<Call> {
-        *self.0.get(usize::try_from(number).ok()?)?
+        match usize::try_from(number).ok().and_then(|place| self.calls.get(place)) {
+            Some(call) => *call,
+            None => self.named.get(&number).copied(),
+        }
     }
 }
 
@@ -243,17 +263,18 @@ pub(super) fn unshares_files(arguments: &Arguments) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ftrace_event::syscalls::SyscallTable;
 
     #[test]
     fn calls_are_known_by_their_numbers() {
-        let calls = CallTable::of(SyscallTable::of_machine("x86_64"));
+        let calls = CallTable::of(&SyscallTable::of_machine("x86_64").into());
         assert_eq!(calls.get(0), Some(Call::Read));
         assert_eq!(calls.get(40), Some(Call::Copy { from: 1, to: 0 }));
         assert_eq!(calls.get(257), Some(Call::Open { is_at: true, at_exec: AtExec::Flags(2) }));
         assert_eq!([39, -1, i64::MAX, 5000].map(|number| calls.get(number)), [None; 4]);
-        let calls = CallTable::of(SyscallTable::of_machine("aarch64"));
+        let calls = CallTable::of(&SyscallTable::of_machine("aarch64").into());
         assert_eq!([56, 63, 71].map(|number| calls.get(number).is_some()), [true; 3]);
-        assert_eq!(CallTable::of(None).get(0), None);
+        assert_eq!(CallTable::default().get(0), None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ use super::{
     threads::{Index, Threads},
     who::Who,
 };
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::{ANY_CALL, CallNames};
 use report::TraceFile;
 use tracedat::initial_state::InitialState;
 use tracedat::reader::Source;
@@ -113,10 +113,10 @@ pub struct Io {
 impl Io {
     /// An analysis of a part of a recording, of a machine with these calls. Of another machine nothing is
     /// known of files.
-    pub fn new(scope: Scope, names: Option<SyscallTable>) -> Self {
+    pub fn new(scope: Scope, names: impl Into<CallNames>) -> Self {
         Self {
             scope,
-            calls: CallTable::of(names),
+            calls: CallTable::of(&names.into()),
             threads: Threads::default(),
             open_files: OpenFiles::default(),
             requests: Requests::default(),
@@ -133,7 +133,7 @@ impl Io {
     /// An analysis of a part of a file, with what the recorder saw when it began to record, if the file has
     /// that.
     pub fn of<S: Source>(file: &TraceFile<S>, scope: Scope) -> Self {
-        let mut io = Self::new(scope, file.syscalls());
+        let mut io = Self::new(scope, file.call_names());
         // Without it, or if it is damaged, what was open before is unknown.
         if let Ok(Some(state)) = file.reader().initial_state() {
             io.begin_with(&state, file.reader().clock().added());
@@ -218,6 +218,7 @@ impl Io {
     }
 
     fn exit(&mut self, at: At, tid: Tid, (number, result): (i64, i64), is_raw: bool) {
+        let number = if number == ANY_CALL { self.open_number(tid).unwrap_or(number) } else { number };
         let Some(call) = self.calls.get(number) else { return };
         let Some(table) = self.table(tid) else { return };
         let Some((_, thread)) = self.threads.find(tid, State::default) else { return };
@@ -249,6 +250,12 @@ impl Io {
         if is_counted {
             calls.tell(call, open.files, ended, &mut self.rooms);
         }
+    }
+
+    /// The number of the call that a thread is in.
+    fn open_number(&mut self, tid: Tid) -> Option<i64> {
+        let thread = self.threads.current(tid)?;
+        thread.of.calls.as_ref()?.open.as_ref().map(|open| open.number)
     }
 
     /// A thread is new. It has the open files of the one that made it, or a copy.

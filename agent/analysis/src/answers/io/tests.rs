@@ -3,6 +3,7 @@
 use super::super::{At, Context, Event, Follows, Known, Names, Request, Scope, Tid, random::Random};
 use super::requests::MOST_DEVICES;
 use super::*;
+use ftrace_event::syscalls::SyscallTable;
 
 const DISK: u64 = 254 << 20;
 

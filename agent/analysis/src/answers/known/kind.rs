@@ -1,5 +1,8 @@
 //! Which events are understood, and from which fields they are read.
 
+use ftrace_event::Meaning;
+use ftrace_event::syscalls::ANY;
+
 /// An event that is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -13,6 +16,7 @@ pub(super) enum Kind {
     Freed,
     CallEnter { is_raw: bool },
     CallExit { is_raw: bool },
+    AnyCallExit,
     IrqEntry,
     IrqExit,
     SoftirqRaise,
@@ -82,6 +86,9 @@ impl Kind {
             ("syscalls", name) if name.starts_with("sys_enter_") => {
                 (Self::CallEnter { is_raw: false }, &["__syscall_nr"])
             }
+            ("syscalls", name) if name.strip_prefix("sys_exit_") == Some(ANY) => {
+                (Self::AnyCallExit, &["ret"])
+            }
             ("syscalls", name) if name.starts_with("sys_exit_") => {
                 (Self::CallExit { is_raw: false }, &["__syscall_nr", "ret"])
             }
@@ -129,9 +136,20 @@ impl Kind {
     }
 }
 
+/// What a field is in the kernel.
+pub(super) fn meaning(field: &str) -> Meaning {
+    match field {
+        "prev_state" => Meaning::State,
+        "args" => Meaning::Numbers,
+        "name" | "rwbs" => Meaning::Text,
+        field if field.ends_with("comm") => Meaning::Text,
+        _ => Meaning::Number,
+    }
+}
+
 /// Whether an event is understood without this field: names are shown where they are known; nothing goes
-/// without numbers. (`mark_victim` has the name of the thread from Linux 6.8 on; `block_rq_complete` has
-/// `error` from 4.15 on.)
+/// without numbers, but for those of calls, which events have in their names. (`mark_victim` has the name of
+/// the thread from Linux 6.8 on; `block_rq_complete` has `error` from 4.15 on.)
 pub(super) fn is_optional(field: &str) -> bool {
-    field.ends_with("comm") || matches!(field, "name" | "rwbs" | "error" | "args")
+    field.ends_with("comm") || matches!(field, "name" | "rwbs" | "error" | "args" | "__syscall_nr")
 }

@@ -1,13 +1,15 @@
 //! Events that analyses understand, with the fields that they use.
 //!
-//! A field is found by its name once for each event of a file, so records of any kernel's layout are read. An
-//! event of a file that lacks a field which an analysis cannot do without is not known.
+//! A field is found by its name and by what it is in the kernel, once for each event of a file, so records of
+//! any kernel's layout are read. An event of a file that lacks a field which an analysis cannot do without, or
+//! has one of another type, is not known.
 
 mod kind;
 
-use self::kind::{Kind, is_optional};
+use self::kind::{Kind, is_optional, meaning};
 use ftrace_event::record::flag;
-use ftrace_event::{EventTable, FieldReader, Printer, Value};
+use ftrace_event::syscalls::{ANY_CALL, CallNames, call_of};
+use ftrace_event::{EventTable, FieldReader, Meaning, Printer, Value};
 
 /// A thread's id as records have it. 0 is the idle thread of every CPU.
 pub type Tid = u32;
@@ -111,7 +113,7 @@ pub enum Known<'r> {
     },
     /// A system call begins: of `raw_syscalls` or of `syscalls`.
     CallEnter {
-        /// The number of the call.
+        /// The number of the call: that of the machine, or one of [`CallNames`] where the record has none.
         number: i64,
         /// Its first arguments, where the record has them.
         arguments: Arguments,
@@ -122,7 +124,7 @@ pub enum Known<'r> {
     },
     /// A system call ends.
     CallExit {
-        /// The number of the call.
+        /// The number of the call, or [`ANY_CALL`] for the one that the thread is in.
         number: i64,
         /// What it returns; from -4095 to -1 an error's number.
         result: i64,
@@ -278,25 +280,37 @@ struct Plan {
     common_flags: Option<FieldReader>,
     /// In the order of [`Kind::of`].
     fields: [Option<FieldReader>; FIELDS],
+    /// The number of the call, where the record has none.
+    call: Option<i64>,
 }
 
 impl Plan {
-    fn of(event: &Printer) -> Option<Self> {
+    fn of(event: &Printer, calls: &CallNames) -> Option<Self> {
         let (kind, names) = Kind::of(event.system(), event.name())?;
-        let field = |name: &str| event.field(event.field_index(name)?);
         let mut fields = [None; FIELDS];
         for (place, name) in fields.iter_mut().zip(names) {
-            *place = field(name);
+            *place = event.typed(name, meaning(name));
         }
         let is_complete = names.iter().zip(&fields).all(|(name, field)| field.is_some() || is_optional(name));
+        let mut call = None;
+        if matches!(kind, Kind::CallEnter { is_raw: false } | Kind::CallExit { is_raw: false }) {
+            // Kernels before 3.15 call it `nr`.
+            fields[0] = fields[0].or_else(|| event.typed("nr", Meaning::Number));
+            call = calls.number_of(call_of(event.name())?);
+        }
         if kind == (Kind::CallEnter { is_raw: false }) {
             // The arguments stand behind the number, in their order.
-            let argument = |nth: usize| event.field(event.field_index(names.first()?)? + nth);
-            let path = ["__filename_val", "__pathname_val"].into_iter().find_map(field);
-            fields = [fields[0], None, argument(1), argument(2), argument(3), path];
+            let number = ["__syscall_nr", "nr"].into_iter().find_map(|name| event.field_index(name));
+            let first = number.map_or(event.format().common.len(), |number| number + 1);
+            let argument = |nth: usize| event.field(first + nth);
+            let text = |name| event.typed(name, Meaning::Text);
+            let copies = ["__filename_val", "__pathname_val", "filename", "pathname"];
+            let path = copies.into_iter().find_map(text);
+            fields = [fields[0], None, argument(0), argument(1), argument(2), path];
         }
-        let (common_pid, common_flags) = (field("common_pid"), field("common_flags"));
-        is_complete.then_some(Self { kind, common_pid, common_flags, fields })
+        let common = |name| event.typed(name, Meaning::Number);
+        let (common_pid, common_flags) = (common("common_pid"), common("common_flags"));
+        is_complete.then_some(Self { kind, common_pid, common_flags, fields, call })
     }
 }
 
@@ -372,6 +386,8 @@ impl<'r> Event<'r> {
 pub struct KnownEvents {
     /// By the events' numbers.
     plans: Vec<Option<Plan>>,
+    /// Events of the kernel's names whose fields are of other types, or are not there.
+    foreign: Vec<u16>,
 }
 
 impl KnownEvents {
@@ -379,12 +395,27 @@ impl KnownEvents {
     pub fn of(events: &EventTable, is_wanted: impl Fn(&Printer) -> bool) -> Self {
         let len = events.iter().map(|event| usize::from(event.format().id) + 1).max().unwrap_or(0);
         let mut plans = vec![None; len];
+        let (calls, mut foreign) = (CallNames::of(None, events), Vec::new());
         for event in events.iter().filter(|event| is_wanted(event)) {
             if let Some(plan) = plans.get_mut(usize::from(event.format().id)) {
-                *plan = Plan::of(event);
+                *plan = Plan::of(event, &calls);
+                if plan.is_none() && Kind::of(event.system(), event.name()).is_some() {
+                    foreign.push(event.format().id);
+                }
             }
         }
-        Self { plans }
+        Self { plans, foreign }
+    }
+
+    /// Whether an event has the name of one that is understood, and other fields.
+    pub fn is_foreign(&self, id: u16) -> bool {
+        self.foreign.contains(&id)
+    }
+
+    /// Whether an event of a name is known.
+    pub fn has(&self, events: &EventTable, system: &str, name: &str) -> bool {
+        let is_it = |event: &&Printer| event.system() == system && event.name() == name;
+        events.iter().filter(is_it).any(|event| self.contains(event.format().id))
     }
 
     /// Whether an event is known.
@@ -400,7 +431,7 @@ impl KnownEvents {
         Some(Event::whole(
             common(plan.common_pid).map(|tid| tid as Tid),
             Context::of(common(plan.common_flags).unwrap_or(0)),
-            Fields { of: &plan.fields, record }.known(plan.kind)?,
+            Fields { of: &plan.fields, call: plan.call, record }.known(plan.kind)?,
         ))
     }
 }
@@ -408,6 +439,7 @@ impl KnownEvents {
 /// The fields of a record that it is read from, in the order of [`Kind::of`].
 struct Fields<'e, 'r> {
     of: &'e [Option<FieldReader>; FIELDS],
+    call: Option<i64>,
     record: &'r [u8],
 }
 
@@ -439,6 +471,16 @@ impl<'r> Fields<'_, 'r> {
     /// The same, if the event has it.
     fn text_if_there(&self, nth: usize) -> Option<&'r [u8]> {
         self.of[nth].map(|_| self.text(nth))
+    }
+
+    /// The number of a system call.
+    fn call_number(&self) -> Option<i64> {
+        let number = self.signed(0);
+        match self.call {
+            // The event is of one call, and what its record has is no number of one.
+            Some(_) if number.is_none_or(|number| number < 0) => self.call,
+            _ => number,
+        }
     }
 
     fn request(&self) -> Option<Request<'r>> {
@@ -485,14 +527,15 @@ impl<'r> Fields<'_, 'r> {
             Kind::Exec => Known::Exec { tid: self.tid(0)? },
             Kind::Freed => Known::Freed { tid: self.tid(0)? },
             Kind::CallEnter { is_raw } => Known::CallEnter {
-                number: self.signed(0)?,
+                number: self.call_number()?,
                 arguments: self.arguments(is_raw),
                 path: self.text_if_there(5).filter(|path| !path.is_empty()),
                 is_raw,
             },
             Kind::CallExit { is_raw } => {
-                Known::CallExit { number: self.signed(0)?, result: self.signed(1)?, is_raw }
+                Known::CallExit { number: self.call_number()?, result: self.signed(1)?, is_raw }
             }
+            Kind::AnyCallExit => Known::CallExit { number: ANY_CALL, result: self.signed(0)?, is_raw: false },
             Kind::IrqEntry => Known::IrqEntry { irq: self.signed(0)?, name: self.text(1) },
             Kind::IrqExit => Known::IrqExit { irq: self.signed(0)? },
             Kind::SoftirqRaise => Known::SoftirqRaise { vector: self.number(0)? },

@@ -12,13 +12,13 @@ use crate::answers::tally::Room;
 use crate::answers::threads::Index;
 use crate::answers::who::Who;
 use crate::answers::{Arguments, At, Scope, Tid, Times};
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::{CallNames, without_compat};
 
 /// Most combinations of a futex and a thread that waits, and as many of one and a thread that wakes.
 const MOST_KEYS: usize = 1 << 16;
 
 /// More than the numbers of calls that any machine has.
-const NUMBERS: u64 = 1024;
+const NUMBERS: u32 = 1024;
 
 /// Operations and flags of include/uapi/linux/futex.h.
 mod op {
@@ -53,21 +53,21 @@ enum Call {
 
 /// Which calls are of futexes, by number.
 #[derive(Clone, Debug, Default)]
-struct Calls(Vec<Option<Call>>);
+struct Calls(Vec<(i64, Call)>);
 
 impl Calls {
-    fn of(table: SyscallTable) -> Self {
-        let of_number = |number| match table.name(number)? {
+    fn of(names: &CallNames) -> Self {
+        let of_name = |name| match without_compat(name) {
             "futex" => Some(Call::Any),
             "futex_wait" => Some(Call::Wait),
             "futex_wake" => Some(Call::Wake),
             _ => None,
         };
-        Self((0..NUMBERS).map(of_number).collect())
+        Self(names.iter(NUMBERS).filter_map(|(number, name)| Some((number, of_name(name)?))).collect())
     }
 
     fn get(&self, number: i64) -> Option<Call> {
-        *self.0.get(usize::try_from(number).ok()?)?
+        self.0.iter().find(|(of, _)| *of == number).map(|(_, call)| *call)
     }
 }
 
@@ -195,8 +195,8 @@ pub(super) struct Futexes {
 
 impl Futexes {
     /// Of a machine with these calls.
-    pub(super) fn new(table: Option<SyscallTable>) -> Self {
-        Self { calls: table.map(Calls::of).unwrap_or_default(), ..Self::default() }
+    pub(super) fn new(names: &CallNames) -> Self {
+        Self { calls: Calls::of(names), ..Self::default() }
     }
 
     /// Whether calls with this number are of futexes.

@@ -40,7 +40,7 @@ use super::{
     threads::Threads,
     who::Who,
 };
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::{ANY_CALL, CallNames};
 
 /// What is known of a thread.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +91,7 @@ impl Locks {
     /// of a process that is not known, unless it is seen how they begin.
     pub fn new(
         scope: Scope,
-        calls: Option<SyscallTable>,
+        calls: impl Into<CallNames>,
         threads: impl IntoIterator<Item = (Tid, Tid)>,
     ) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Locks {
             threads: Threads::default(),
             processes: Processes::new(threads),
             kernel: KernelLocks::default(),
-            futexes: Futexes::new(calls),
+            futexes: Futexes::new(&calls.into()),
             losses: 0,
             awaits: None,
             generation: 0,
@@ -176,6 +176,10 @@ impl Locks {
     }
 
     fn exit(&mut self, at: At, tid: Tid, (number, result): (i64, i64), is_raw: bool) {
+        let number = match (number, self.find(tid)) {
+            (ANY_CALL, Some((_, state))) => state.call.as_ref().map_or(number, |open| open.number),
+            _ => number,
+        };
         if !self.futexes.is_futex(number) {
             return;
         }

@@ -1,6 +1,7 @@
 use super::super::Wakeup;
 use super::super::known::Context;
 use super::*;
+use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{Symbol, Symbols};
 
 /// Flags of the kernel's locks: `LCB_F_*`.

@@ -11,7 +11,7 @@ use super::{
     Analysis, At, Call, Calls, CpuTime, Event, Io, IoDevice, Irq, Irqs, Known, Names, Sched, Scope, Softirq,
     ThreadTime, Tid, TimesTold, Topic, threads::bounded,
 };
-use ftrace_event::syscalls::SyscallTable;
+use ftrace_event::syscalls::CallNames;
 use report::TraceFile;
 use tracedat::reader::Source;
 
@@ -90,13 +90,13 @@ pub struct EventCount {
 
 impl Summary {
     /// An analysis of a part of a recording, of a machine with these system calls.
-    pub fn new(scope: Scope, names: Option<SyscallTable>) -> Self {
+    pub fn new(scope: Scope, names: impl Into<CallNames>) -> Self {
         Self {
             events: Vec::new(),
             sched: Sched::new(scope.clone()),
             calls: Calls::new(scope.clone(), names),
             irqs: Irqs::new(scope.clone()),
-            disks: Io::new(scope.clone(), None),
+            disks: Io::new(scope.clone(), CallNames::default()),
             started: 0,
             killed: Vec::new(),
             killed_more: 0,
@@ -107,7 +107,7 @@ impl Summary {
     /// An analysis of a part of a file, with the names of its devices if it has them.
     pub fn of<S: Source>(file: &TraceFile<S>, scope: Scope) -> Self {
         let disks = Io::of_devices(file, scope.clone());
-        Self { disks, ..Self::new(scope, file.syscalls()) }
+        Self { disks, ..Self::new(scope, file.call_names()) }
     }
 
     fn kill(&mut self, at: At, tid: Tid, name: &[u8]) {
@@ -229,6 +229,7 @@ fn first<T>(all: Vec<T>, is_wanted: impl Fn(&T) -> bool) -> Vec<T> {
 mod tests {
     use super::super::{CallsAnswer, Context, IrqsAnswer, Operation, Request, SchedAnswer, Switch};
     use super::*;
+    use ftrace_event::syscalls::SyscallTable;
 
     fn look(summary: &mut Summary, time: u64, known: Known<'_>) {
         summary.look(At { time, cpu: 0 }, &Event::whole(Some(2), Context::Thread, known));
@@ -299,7 +300,7 @@ mod tests {
             instead: "one".to_owned(),
         }));
         assert!(answer.odd.contains(&Oddity::Failing {
-            number: 257,
+            number: Some(257),
             name: Some("openat".to_owned()),
             failed: 100,
             count: 100,

@@ -138,8 +138,8 @@ pub enum Oddity {
     },
     /// A system call failed a hundred times or more, and in half of all cases or more.
     Failing {
-        /// The call's number.
-        number: i64,
+        /// The call's number; `None` if the recording has its name alone.
+        number: Option<i64>,
         /// Its name, if that is known.
         name: Option<String>,
         /// How often it failed.
