@@ -1,13 +1,14 @@
 //! The trace.dat of what a sink was given.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
 use super::sink::{Event, Facts, LOSS, Lost, Stream};
 use super::spool::Merge;
 use super::{BufferId, ImportError, Imported, Sink, event};
-use ftrace_event::Endian;
+use ftrace_event::{Cmdlines, Endian};
+use tracedat::initial_state::{Host, InitialState, Thread};
 use tracedat::layout::MIN_PAGE_SIZE;
 use tracedat::ledger;
 use tracedat::ledger::{Ledger, LedgerCpu, Losses};
@@ -46,7 +47,8 @@ pub(super) fn write<W: Write + Seek>(
     out: W,
 ) -> Result<(W, Imported), ImportError> {
     let (endian, format) = (sink.endian(), sink.format());
-    let Sink { facts, tasks, events, buffers, streams, mut spool, longest, not_carried, .. } = sink;
+    let Sink { facts, tasks, processes, events, buffers, streams, mut spool, longest, not_carried, .. } =
+        sink;
     let ids = numbers(&events);
     let layout = page_layout(endian, longest, facts.long_size);
     let mut writer = create(out, layout)?;
@@ -90,7 +92,43 @@ pub(super) fn write<W: Write + Seek>(
         ledger.cpus.extend(cpus.iter().map(|(cpu, written, lost)| ledger_row(name, *cpu, *written, *lost)));
     }
     writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes: ledger.to_bytes() })?;
+    if let Some((first, _)) = imported.span.filter(|_| !processes.is_empty()) {
+        let bytes = state(&processes, &tasks, &facts.uname, first)
+            .encode()
+            .map_err(|source| WriteError::Io { what: "the processes of threads", source })?;
+        writer.option(&FileOption::Unknown { id: InitialState::OPTION, bytes })?;
+    }
     Ok((writer.finish()?, imported))
+}
+
+/// The threads whose processes the source has, as our recorder would have seen them when it began.
+fn state(processes: &BTreeMap<u32, u32>, tasks: &Cmdlines, uname: &Uname, first: u64) -> InitialState {
+    let thread = |tid: u32, tgid: u32| Thread {
+        tid,
+        tgid,
+        comm: tasks.get(tid).map(|comm| String::from_utf8_lossy(comm).into_owned()).unwrap_or_default(),
+        ..Thread::default()
+    };
+    let mains: BTreeSet<u32> =
+        processes.values().copied().filter(|tgid| !processes.contains_key(tgid)).collect();
+    let threads = processes.iter().map(|(tid, tgid)| thread(*tid, *tgid));
+    InitialState {
+        version: InitialState::VERSION,
+        began_ns: first,
+        ended_ns: first,
+        // Nobody has looked at anything else.
+        cut_short: true,
+        host: Host {
+            hostname: uname.node.clone(),
+            sysname: uname.system.clone(),
+            release: uname.release.clone(),
+            version: uname.version.clone(),
+            machine: uname.machine.clone(),
+            ..Host::default()
+        },
+        threads: threads.chain(mains.iter().map(|tgid| thread(*tgid, *tgid))).collect(),
+        ..InitialState::default()
+    }
 }
 
 impl Imported {

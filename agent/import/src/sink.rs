@@ -1,7 +1,7 @@
 //! What a source hands over.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 
 use super::ImportError;
@@ -20,6 +20,9 @@ pub(super) const MAX_RECORD: usize = (1 << 20) - 24;
 
 /// CPUs with higher numbers are more likely damage than a machine, and readers make arrays of all below.
 pub(super) const MAX_CPUS: u32 = 1 << 16;
+
+/// A kernel has no more threads at a time (`PID_MAX_LIMIT` of include/linux/threads.h).
+const MAX_THREADS: usize = 1 << 22;
 
 /// The kind of an item that is a loss and no record.
 pub(super) const LOSS: u32 = u32::MAX;
@@ -116,6 +119,8 @@ pub struct Sink<'w> {
     /// What is true of the whole recording.
     pub facts: Facts,
     pub(super) tasks: Cmdlines,
+    /// The processes of threads.
+    pub(super) processes: BTreeMap<u32, u32>,
     pub(super) events: Vec<Event>,
     by_name: HashMap<(String, String), EventId>,
     pub(super) buffers: Vec<String>,
@@ -152,6 +157,7 @@ impl<'w> Sink<'w> {
             watch,
             facts: Facts::default(),
             tasks: Cmdlines::new(),
+            processes: BTreeMap::new(),
             events: Vec::new(),
             by_name: HashMap::new(),
             buffers: vec![String::new()],
@@ -210,6 +216,16 @@ impl<'w> Sink<'w> {
     /// # Errors
     /// A text that is no format, or whose first field is not the number of the event; too many events.
     pub fn event_with_format(&mut self, system: &str, text: &str) -> Result<EventId, ImportError> {
+        self.event_with_number(system, text, true)
+    }
+
+    /// The same. Without `keeps_number`, any number will do.
+    pub(super) fn event_with_number(
+        &mut self,
+        system: &str,
+        text: &str,
+        keeps_number: bool,
+    ) -> Result<EventId, ImportError> {
         let error = |source| ImportError::EventFormat { event: system.to_owned(), source };
         let format = Format::parse(text).map_err(error)?;
         if let Some(id) = self.find(system, &format.name) {
@@ -228,7 +244,7 @@ impl<'w> Sink<'w> {
             system: system.to_owned(),
             name: format.name,
             body,
-            wanted: Some(format.id).filter(|id| *id != 0),
+            wanted: Some(format.id).filter(|id| *id != 0 && keeps_number),
             layout: None,
         })
     }
@@ -256,6 +272,13 @@ impl<'w> Sink<'w> {
     /// The name of a thread. The last one that is given counts.
     pub fn task(&mut self, pid: u32, comm: &[u8]) {
         self.tasks.insert(pid, comm);
+    }
+
+    /// The process that a thread is of. The last one that is given counts.
+    pub fn process(&mut self, tid: u32, tgid: u32) {
+        if tid != 0 && (self.processes.len() < MAX_THREADS || self.processes.contains_key(&tid)) {
+            self.processes.insert(tid, tgid);
+        }
     }
 
     /// The name of a thread, as far as it was given.
@@ -376,9 +399,11 @@ impl<'w> Sink<'w> {
 
     /// Tells that so many more events were lost on a CPU, and nobody knows when: they are counted for it, and
     /// have no mark among the records.
-    pub fn lost_sometime(&mut self, buffer: BufferId, cpu: u32, count: u64) {
+    /// `None`: nobody knows how many.
+    pub fn lost_sometime(&mut self, buffer: BufferId, cpu: u32, count: Option<u64>) {
         if let Some(Stream { lost, .. }) = self.stream(buffer, cpu) {
-            lost.events = lost.events.saturating_add(count);
+            lost.events = lost.events.saturating_add(count.unwrap_or(0));
+            lost.unknown |= count.is_none();
         }
     }
 

@@ -50,6 +50,34 @@ const PRINT_FMTS: &[&str] = &[
     "\"%c %lld %5.3s\", (char)REC->a, (long long)REC->b, REC->comm",
 ];
 
+/// Columns of flags, and lines of a latency tracer.
+const LATENCY_TEXT: &[u8] = b"#                  _------=> CPU#
+#                 / _-----=> irqs-off
+#                | / _----=> need-resched
+#                || / _---=> hardirq/softirq
+#                ||| / _--=> preempt-depth
+%%
+  <idle>-0       0d.s2    0us+: _raw_spin_lock_irq <-handle_softirqs
+    a-b-7       12dNs3   17us : sched_waking: comm=b pid=2 prio=120 target_cpu=000
+";
+
+/// A page, and a trace in it.
+const SYSTRACE_TEXT: &[u8] = b"<script>
+function f() {}
+</script>
+%%
+# tracer: nop
+  pool-302   (   71) [005] d..2   612.017446: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=D|K ==> next_comm=b next_pid=2 next_prio=120
+</script>
+";
+
+/// The same as a text of JavaScript.
+const QUOTED_TEXT: &[u8] = b"<body>
+%%
+# tracer: nop\\n\\
+  pool-302   (   71) [005] d..2   612.017446: x: a=1\\n\\
+";
+
 const TRACE_TEXT: &[u8] = b"# entries-in-buffer/entries-written: 4/9   #P:2
           <idle>-0       [001] dNh2.  12.304873: sched_switch: prev_comm=swapper prev_pid=0 prev_state=R ==> next_comm=a b next_pid=7
 CPU:1 [LOST 12 EVENTS]
@@ -152,6 +180,9 @@ pub(crate) fn write(root: &Path) -> Result {
     put(root, "text", "tracefs", TRACE_TEXT)?;
     put(root, "text", "report", REPORT_TEXT)?;
     put(root, "text", "script", SCRIPT_TEXT)?;
+    put(root, "latency", "irqsoff", LATENCY_TEXT)?;
+    put(root, "systrace", "page", SYSTRACE_TEXT)?;
+    put(root, "systrace", "quoted", QUOTED_TEXT)?;
     put(root, "perf", "stream", &perf_stream(Endian::Little))?;
     put(root, "perf", "big-stream", &perf_stream(Endian::Big))?;
     #[cfg(feature = "spool")]

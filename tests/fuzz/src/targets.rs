@@ -32,6 +32,8 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("ctf", crate::ctf::target),
     ("perf", perf),
     ("text", text),
+    ("latency", latency),
+    ("systrace", systrace),
     #[cfg(feature = "spool")]
     ("spool", spool),
     #[cfg(feature = "spool")]
@@ -421,6 +423,24 @@ fn perf(data: &[u8]) {
 /// Imports the text of a trace.
 fn text(data: &[u8]) {
     imported(&mut import::text::TextTrace::open(Box::new(data.to_vec())));
+}
+
+/// Imports the text of a latency tracer, with lines of its header and lines of events.
+fn latency(data: &[u8]) {
+    let [columns, lines] = parts(data);
+    let text = [b"# tracer: irqsoff\n#\n", columns, b"\n#                |||| /     delay\n", lines].concat();
+    imported(&mut import::text::TextTrace::open(Box::new(text)));
+}
+
+/// Imports a page of systrace: what is before the trace, and the trace, in both of its forms.
+fn systrace(data: &[u8]) {
+    let [page, trace] = parts(data);
+    let tag: &[u8] = b"\n<script class=\"trace-data\" type=\"application/text\">\n";
+    let new = [b"<!DOCTYPE html>\n", page, tag, trace, b"\n</script>\n</html>\n"].concat();
+    imported(&mut import::text::TextTrace::open(Box::new(new)));
+    let var: &[u8] = b"\n  var linuxPerfData = \"\\\n";
+    let old = [b"<html>\n", page, var, trace, b"\\n\";\n</script>\n</html>\n"].concat();
+    imported(&mut import::text::TextTrace::open(Box::new(old)));
 }
 
 /// What a source gives is a clean file with as many events as are told, or there is an error with a text.

@@ -34,6 +34,8 @@ const TARGETS: &[(&str, u32)] = &[
     ("ctf", 1 << 14),
     ("perf", 1 << 13),
     ("text", 1 << 12),
+    ("latency", 1 << 12),
+    ("systrace", 1 << 12),
     ("spool", 1 << 15),
     ("piped", 1 << 15),
     ("recorder", 1 << 14),

@@ -55,7 +55,7 @@ fn records_of_all_kinds_come_back_in_order() {
             sink.record(at(1, 20), ready, &record)?;
             sink.values(At { buffer: side, cpu: 0, time: 15 }, own, common, &[Value::Unsigned(2)])?;
             sink.lost(at(0, 40), None)?;
-            sink.lost_sometime(BufferId::TOP, 0, 9);
+            sink.lost_sometime(BufferId::TOP, 0, Some(9));
             sink.record(at(70_000, 1), ready, &record)?;
             sink.task(7, b"worker");
             sink.facts.clock = "mono".to_owned();

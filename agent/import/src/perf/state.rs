@@ -415,7 +415,7 @@ impl State {
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
         for (cpu, [told, counted]) in &self.lost {
             // Losses are told when the next record has room; those at the end are in the counts only.
-            sink.lost_sometime(BufferId::TOP, *cpu, counted.saturating_sub(*told));
+            sink.lost_sometime(BufferId::TOP, *cpu, Some(counted.saturating_sub(*told)));
         }
         let Counts {
             others,

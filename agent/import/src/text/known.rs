@@ -55,6 +55,8 @@ pub(super) struct KnownFormat {
     pub(super) system: String,
     /// The text of the format.
     pub(super) text: String,
+    /// Whether the number in it is that of a kernel.
+    pub(super) has_number: bool,
     layout: RecordLayout,
     id: u16,
     table: EventTable,
@@ -62,14 +64,16 @@ pub(super) struct KnownFormat {
 }
 
 impl KnownFormat {
-    /// The event of that name whose format prints such a text.
-    pub(super) fn find(formats: &Formats, system: Option<&str>, name: &str, text: &[u8]) -> Option<Self> {
-        let mut made =
-            formats.of(system, name).into_iter().filter_map(|(system, text)| Self::new(system, text));
-        made.find_map(|mut known| known.record(text, Common::default()).map(|_| known))
+    /// The formats of the events of a name: those that are given, and then those that are known here.
+    pub(super) fn all(formats: Option<&Formats>, system: Option<&str>, name: &str) -> Vec<Self> {
+        let given = formats.map(|formats| formats.of(system, name)).unwrap_or_default();
+        let known = super::builtin::of(system, name);
+        // The number of one that is known here is as good as any other.
+        let given = given.into_iter().filter_map(|(system, text)| Self::new(system, text, true));
+        given.chain(known.into_iter().filter_map(|(system, text)| Self::new(system, text, false))).collect()
     }
 
-    fn new(system: String, text: String) -> Option<Self> {
+    fn new(system: String, text: String, has_number: bool) -> Option<Self> {
         let machine = Machine::default();
         let format = Format::parse(&text).ok()?;
         let mut print_fmt = PrintFmt::compile(&format, machine, &NoNames).ok()?;
@@ -79,7 +83,7 @@ impl KnownFormat {
         table.add(&system, &text, &NoNames).ok()?;
         table.set_pointers(PointerStyle::TraceCmd);
         let (layout, id) = (format.record_layout(), format.id);
-        Some(Self { system, text, layout, id, table, unprinter: Unprinter::new(&print_fmt) })
+        Some(Self { system, text, has_number, layout, id, table, unprinter: Unprinter::new(&print_fmt) })
     }
 
     /// The record that prints as `text`. Fields that are not printed are 0.

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //! COMM-PID [(TGID)] [CPU] [FLAGS] TIME: EVENT: TEXT      tracefs; with BUFFER: before it, trace-cmd
+//! COMM-PID CPUFLAGS TIME: EVENT: TEXT                    the same of latency tracers, and of report -l
 //! COMM TID|PID/TID [CPU] TIME: SYSTEM:EVENT: TEXT        perf script
 //! CPU:N [LOST n EVENTS], CPU:N [n EVENTS DROPPED]        tracefs, trace-cmd; without n if it is not known
+//! # CPU N: n events lost, # CPU N: events lost           exports of ours
+//! COMM PID [CPU] TIME: PERF_RECORD_LOST lost n           perf script
 //! # entries-in-buffer/entries-written: n/n   #P:n        tracefs
+//! # tracer: NAME, # _-----=> irqs-off                    tracefs; each column of flags has such a line
 //! cpus=N                                                 trace-cmd
 //! ```
 //! A name of a task may have anything in it, so that the place to begin is what follows it: a CPU in brackets
@@ -28,7 +32,12 @@ mod flag {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said<'a> {
     Event(Entry<'a>),
-    Lost { cpu: u32, count: Option<u64> },
+    Lost {
+        cpu: u32,
+        count: Option<u64>,
+    },
+    /// A frame of the stack of the event before it, as perf has them.
+    Frame,
     Header(Header<'a>),
     Other,
 }
@@ -40,6 +49,8 @@ pub(super) struct Entry<'a> {
     pub(super) buffer: Cow<'a, str>,
     pub(super) comm: Cow<'a, [u8]>,
     pub(super) pid: u32,
+    /// The process, where the text has it.
+    pub(super) tgid: Option<u32>,
     pub(super) cpu: u32,
     pub(super) flags: u8,
     pub(super) preempt_count: u8,
@@ -53,8 +64,16 @@ pub(super) struct Entry<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Header<'a> {
     Cpus(u32),
-    Entries { left: u64, written: u64, cpus: u32 },
+    Entries {
+        left: u64,
+        written: u64,
+        cpus: u32,
+    },
     Uname(&'a [u8]),
+    /// Who traced: `nop`, `function`.
+    Tracer(&'a [u8]),
+    /// What the next column of flags is.
+    Column(Column),
     Comment,
     Unknown,
 }
@@ -62,40 +81,169 @@ pub(super) enum Header<'a> {
 impl Header<'_> {
     /// Whether only the text of a trace has it.
     pub(super) fn is_certain(&self) -> bool {
-        matches!(self, Self::Cpus(_) | Self::Entries { .. })
+        let is_graph = matches!(self, Self::Tracer(tracer) if *tracer == GRAPH);
+        is_graph || matches!(self, Self::Cpus(_) | Self::Entries { .. })
+    }
+}
+
+/// The tracer whose texts are of another kind.
+pub(super) const GRAPH: &[u8] = b"function_graph";
+
+/// What a column of flags is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Cpu,
+    IrqsOff,
+    NeedResched,
+    NeedReschedLazy,
+    Context,
+    PreemptDepth,
+    MigrateDisable,
+    /// What a trace.dat has no place for.
+    Other,
+}
+
+/// The columns that a header names; most columns that a header may have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Columns {
+    named: Vec<Column>,
+    /// They were all named.
+    is_complete: bool,
+}
+
+/// More columns than any kernel has.
+const MOST_COLUMNS: usize = 32;
+
+impl Columns {
+    /// Those of kernels whose text names none: interrupts, rescheduling, what kind of interrupt, how often
+    /// preemption is disabled, and migration.
+    const USUAL: &[Column] = &[
+        Column::IrqsOff,
+        Column::NeedResched,
+        Column::Context,
+        Column::PreemptDepth,
+        Column::MigrateDisable,
+    ];
+
+    /// Takes a header.
+    pub(super) fn take(&mut self, header: &Header<'_>) {
+        match header {
+            Header::Tracer(_) => *self = Self::default(),
+            Header::Column(column) if self.is_complete => {
+                *self = Self { named: vec![*column], is_complete: false };
+            }
+            Header::Column(column) if self.named.len() < MOST_COLUMNS => self.named.push(*column),
+            Header::Comment => self.is_complete = !self.named.is_empty(),
+            _ => {}
+        }
+    }
+
+    fn flags(&self) -> &[Column] {
+        let named = self.named.strip_prefix(&[Column::Cpu]).unwrap_or(&self.named);
+        if named.is_empty() { Self::USUAL } else { named }
+    }
+
+    /// Whether a word can be that of the flags.
+    fn fit(&self, word: &[u8]) -> bool {
+        let is_named = self.flags().len() == word.len();
+        is_named || self.named.is_empty() && word.len() <= 8
     }
 }
 
 impl<'a> Said<'a> {
-    pub(super) fn of(line: &'a [u8]) -> Self {
-        if let Some(entry) = entry(line) {
+    /// In a text with these columns.
+    pub(super) fn of(line: &'a [u8], columns: &Columns) -> Self {
+        if let Some(entry) = entry(line, columns).or_else(|| latency(line, columns)) {
+            if let Some(lost) = entry.rest.strip_prefix(b"PERF_RECORD_LOST") {
+                let lost = lost.trim_ascii_start().strip_prefix(b"_SAMPLES").unwrap_or(lost).trim_ascii();
+                let count = lost.strip_prefix(b"lost ").and_then(number).filter(|count| *count != 0);
+                return Self::Lost { cpu: entry.cpu, count };
+            }
             return Self::Event(entry);
         }
         if let Some((cpu, count)) = lost(line) {
             return Self::Lost { cpu, count };
         }
+        if is_frame(line) {
+            return Self::Frame;
+        }
         header(line).map_or(Self::Other, Self::Header)
     }
 }
 
-fn entry(line: &[u8]) -> Option<Entry<'_>> {
+/// `<tab>ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])`
+fn is_frame(line: &[u8]) -> bool {
+    let start = line.trim_ascii_start();
+    let digits = start.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    start.len() < line.len()
+        && (4..=16).contains(&digits)
+        && start.ends_with(b")")
+        && start.get(digits) == Some(&b' ')
+}
+
+fn entry<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
     let mut from = 0;
     loop {
         let open = from + line.get(from..)?.iter().position(|byte| *byte == b'[')?;
         from = open + 1;
         let before = line.get(..open)?;
-        if let Some((cpu, flags, time, rest)) = behind_task(line.get(from..)?)
-            && let Some((buffer, comm, pid)) = task(before)
+        if let Some((cpu, flags, time, rest)) = behind_task(line.get(from..)?, columns)
+            && let Some(Task { buffer, comm, pid, tgid }) = task(before)
         {
-            let (flags, preempt_count) = flags_of(flags);
+            let (flags, preempt_count) = flags_of(flags, columns);
             let (buffer, comm, rest) = (String::from_utf8_lossy(buffer), comm.into(), rest.into());
-            return Some(Entry { buffer, comm, pid, cpu, flags, preempt_count, time, rest });
+            return Some(Entry { buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest });
         }
     }
 }
 
+/// A line of the latency format: `<idle>-0       0d.s2    0us+: TEXT`, of trace-cmd with a time in seconds.
+fn latency<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
+    let mut from = 0;
+    loop {
+        let dash = from + line.get(from..)?.iter().position(|byte| *byte == b'-')?;
+        from = dash + 1;
+        let (pid, after) = word(line.get(from..)?);
+        let Some(pid) = number(pid).and_then(|pid| u32::try_from(pid).ok()) else { continue };
+        let (place, after) = word(after.trim_ascii_start());
+        let digits = place.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (cpu, flags) = place.split_at_checked(digits)?;
+        let Some(cpu) = number(cpu).and_then(|cpu| u32::try_from(cpu).ok()) else { continue };
+        let is_flag = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'.';
+        if flags.len() < 4 || !columns.fit(flags) || !flags.iter().all(is_flag) {
+            continue;
+        }
+        let Some((time, rest)) = since(after.trim_ascii_start()) else { continue };
+        let (flags, preempt_count) = flags_of(flags, columns);
+        let (buffer, comm) = buffer_of(line.get(..dash)?);
+        return Some(Entry {
+            buffer: String::from_utf8_lossy(buffer),
+            comm: comm.trim_ascii_start().into(),
+            pid,
+            tgid: None,
+            cpu,
+            flags,
+            preempt_count,
+            time,
+            rest: rest.into(),
+        });
+    }
+}
+
+/// `17us+: `, in microseconds since the trace began, with a mark of how long it took; or a time in seconds.
+fn since(text: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (micros, after) = text.split_at_checked(digits)?;
+    if let Some(after) = after.strip_prefix(b"us") {
+        let rest = after.get(1..)?.strip_prefix(b":").or_else(|| after.strip_prefix(b":"))?;
+        return Some((number(micros)?.checked_mul(1000)?, rest));
+    }
+    let (time, rest) = word(text);
+    time_of(time.strip_suffix(b":")?).map(|time| (time, rest))
+}
+
 /// CPU, flags, time and what follows, behind the bracket that opens before the CPU.
-fn behind_task(text: &[u8]) -> Option<(u32, &[u8], u64, &[u8])> {
+fn behind_task<'a>(text: &'a [u8], columns: &Columns) -> Option<(u32, &'a [u8], u64, &'a [u8])> {
     let close = text.iter().take(8).position(|byte| *byte == b']')?;
     let cpu = number(text.get(..close)?)?;
     let rest = text.get(close + 1..)?.trim_ascii_start();
@@ -106,7 +254,7 @@ fn behind_task(text: &[u8]) -> Option<(u32, &[u8], u64, &[u8])> {
     }
     let (second, after) = word(after.trim_ascii_start());
     let time = second.strip_suffix(b":").and_then(time_of)?;
-    (first.len() <= 8).then_some((u32::try_from(cpu).ok()?, first, time, after))
+    columns.fit(first).then_some((u32::try_from(cpu).ok()?, first, time, after))
 }
 
 /// Up to the first blank, and what follows that.
@@ -132,32 +280,47 @@ fn time_of(text: &[u8]) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
 }
 
-/// Buffer, name and number of a task, as they stand before the CPU.
-fn task(text: &[u8]) -> Option<(&[u8], &[u8], u32)> {
+/// A task, as it stands before the CPU.
+struct Task<'a> {
+    buffer: &'a [u8],
+    comm: &'a [u8],
+    pid: u32,
+    tgid: Option<u32>,
+}
+
+fn task(text: &[u8]) -> Option<Task<'_>> {
     let mut text = text.trim_ascii_end();
+    let mut tgid = None;
     // `(TGID)`, `(-----)` with the option record-tgid.
-    if let Some(open) = text.strip_suffix(b")").and_then(|text| text.iter().rposition(|byte| *byte == b'(')) {
+    if let Some(inner) = text.strip_suffix(b")")
+        && let Some(open) = inner.iter().rposition(|byte| *byte == b'(')
+    {
+        let process = number(inner.get(open + 1..)?.trim_ascii());
+        tgid = process.and_then(|process| u32::try_from(process).ok()).filter(|process| *process != 0);
         text = text.get(..open)?.trim_ascii_end();
     }
     let digits = text.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let (name, pid) = text.split_at_checked(text.len() - digits)?;
     let pid = u32::try_from(number(pid)?).ok()?;
+    let of = |buffer, comm| Task { buffer, comm, pid, tgid };
     match name.last()? {
         b'-' => {
             let name = name.get(..name.len() - 1)?;
             // What perf says of a thread that has ended.
             if pid == 1 && name.last() == Some(&b' ') {
-                return Some((&[], name.trim_ascii(), u32::MAX));
+                return Some(Task { pid: u32::MAX, ..of(&[], name.trim_ascii()) });
             }
             let (buffer, comm) = buffer_of(name);
-            Some((buffer, comm.trim_ascii_start(), pid))
+            Some(of(buffer, comm.trim_ascii_start()))
         }
-        b' ' => Some((&[], name.trim_ascii(), pid)),
+        b' ' => Some(of(&[], name.trim_ascii())),
         b'/' => {
             let name = name.get(..name.len() - 1)?;
             let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-            let name = name.get(..name.len() - digits)?;
-            (name.last() == Some(&b' ')).then_some((&[], name.trim_ascii(), pid))
+            let (name, process) = name.split_at_checked(name.len() - digits)?;
+            let process = number(process).and_then(|process| u32::try_from(process).ok());
+            let process = process.filter(|process| *process != 0);
+            (name.last() == Some(&b' ')).then_some(Task { tgid: process, ..of(&[], name.trim_ascii()) })
         }
         _ => None,
     }
@@ -177,16 +340,35 @@ fn buffer_of(name: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// `common_flags` and `common_preempt_count`, as `trace_print_lat_fmt` of kernel/trace/trace_output.c prints
-/// them: interrupts, rescheduling, what kind of interrupt, how often preemption is disabled, and migration.
-fn flags_of(text: &[u8]) -> (u8, u8) {
-    let at = |index: usize| text.get(index).copied().unwrap_or(b'.');
-    let irqs = match at(0) {
+/// them.
+fn flags_of(text: &[u8], columns: &Columns) -> (u8, u8) {
+    let (mut flags, mut depth, mut migration) = (0, 0, 0);
+    for (byte, column) in text.iter().zip(columns.flags()) {
+        let digit = || (*byte as char).to_digit(16).unwrap_or(0) as u8;
+        match column {
+            Column::IrqsOff => flags |= irqs(*byte),
+            Column::NeedResched => flags |= resched(*byte),
+            Column::NeedReschedLazy if byte.is_ascii_alphabetic() => flags |= flag::NEED_RESCHED_LAZY,
+            Column::Context => flags |= context(*byte),
+            Column::PreemptDepth => depth = digit(),
+            Column::MigrateDisable => migration = digit(),
+            Column::Cpu | Column::NeedReschedLazy | Column::Other => {}
+        }
+    }
+    (flags, depth | migration << 4)
+}
+
+fn irqs(byte: u8) -> u8 {
+    match byte {
         b'd' => flag::IRQS_OFF,
         b'D' => flag::IRQS_OFF | flag::BH_OFF,
         b'b' => flag::BH_OFF,
         _ => 0,
-    };
-    let resched = match at(1) {
+    }
+}
+
+fn resched(byte: u8) -> u8 {
+    match byte {
         b'B' => flag::NEED_RESCHED | flag::PREEMPT_RESCHED | flag::NEED_RESCHED_LAZY,
         b'N' => flag::NEED_RESCHED | flag::PREEMPT_RESCHED,
         b'L' => flag::NEED_RESCHED_LAZY | flag::PREEMPT_RESCHED,
@@ -195,20 +377,27 @@ fn flags_of(text: &[u8]) -> (u8, u8) {
         b'p' => flag::PREEMPT_RESCHED,
         b'l' => flag::NEED_RESCHED_LAZY,
         _ => 0,
-    };
-    let context = match at(2) {
+    }
+}
+
+fn context(byte: u8) -> u8 {
+    match byte {
         b'Z' => flag::NMI | flag::HARDIRQ,
         b'z' => flag::NMI,
         b'H' => flag::HARDIRQ | flag::SOFTIRQ,
         b'h' => flag::HARDIRQ,
         b's' => flag::SOFTIRQ,
         _ => 0,
-    };
-    let digit = |index: usize| (at(index) as char).to_digit(16).unwrap_or(0) as u8;
-    (irqs | resched | context, digit(3) | digit(4) << 4)
+    }
 }
 
 fn lost(line: &[u8]) -> Option<(u32, Option<u64>)> {
+    if let Some(rest) = line.trim_ascii().strip_prefix(b"# CPU ") {
+        let colon = rest.iter().position(|byte| *byte == b':')?;
+        let cpu = u32::try_from(number(rest.get(..colon)?)?).ok()?;
+        let told = rest.get(colon + 1..)?.strip_suffix(b"events lost")?.trim_ascii();
+        return Some((cpu, if told.is_empty() { None } else { Some(number(told)?) }));
+    }
     let rest = line.trim_ascii().strip_prefix(b"CPU:")?;
     let open = rest.windows(2).position(|bytes| bytes == b" [")?;
     let cpu = u32::try_from(number(rest.get(..open)?)?).ok()?;
@@ -238,12 +427,37 @@ fn header(line: &[u8]) -> Option<Header<'_>> {
         let cpus = u32::try_from(number(cpus.trim_ascii_start().strip_prefix(b"#P:")?)?).ok()?;
         return Some(Header::Entries { left, written, cpus });
     }
+    if let Some(tracer) = line.strip_prefix(b"# tracer:") {
+        return Some(Header::Tracer(tracer.trim_ascii()));
+    }
+    if let Some(column) = line.strip_prefix(b"#").and_then(column) {
+        return Some(Header::Column(column));
+    }
     if line.is_empty() || line.starts_with(b"#") {
         return Some(Header::Comment);
     }
     let is_known =
         line.starts_with(b"CPU ") && line.ends_with(b" is empty") || line.starts_with(b"version = ");
     is_known.then_some(Header::Unknown)
+}
+
+/// `| / _----=> hardirq/softirq`, without what is before it.
+fn column(line: &[u8]) -> Option<Column> {
+    let arrow = line.windows(3).position(|bytes| bytes == b"=> ")?;
+    let (before, name) = line.split_at_checked(arrow)?;
+    if !before.ends_with(b"-") || !before.contains(&b'_') {
+        return None;
+    }
+    Some(match name.get(3..)?.trim_ascii() {
+        b"CPU#" => Column::Cpu,
+        name if name.starts_with(b"irqs-off") => Column::IrqsOff,
+        b"need-resched" => Column::NeedResched,
+        b"need-resched-lazy" => Column::NeedReschedLazy,
+        b"hardirq/softirq" => Column::Context,
+        b"preempt-depth" => Column::PreemptDepth,
+        b"migrate-disable" => Column::MigrateDisable,
+        _ => Column::Other,
+    })
 }
 
 /// System and name of an event, and the text that follows them.
@@ -269,7 +483,8 @@ pub(super) fn split_event(rest: &[u8]) -> ((String, String), &[u8]) {
             return ((text_of(name), text_of(event)), text.trim_ascii_start());
         }
         if after.is_empty() || after.starts_with(b" ") || after.starts_with(b"\t") {
-            return ((super::SYSTEM.to_owned(), text_of(name)), after.trim_ascii_start());
+            let name = text_of(name);
+            return ((super::systems::of(&name).to_owned(), name), after.trim_ascii_start());
         }
     }
     let of = |system: &str, name: String| (system.to_owned(), name);

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::sync::Arc;
 
 use super::FORMAT;
-use super::line::{Entry, Said};
+use super::line::{Columns, Entry, Said};
 use crate::{ImportError, Sink};
 use stdx::escapes;
 use tracedat::reader::Source as ReadAt;
@@ -83,23 +83,110 @@ pub(super) struct Lines<'a> {
     /// A loss that ended it.
     loss: Option<(u32, Option<u64>)>,
     position: u64,
-    ignored: u64,
+    /// The number of the line that was read last.
+    number: u64,
+    /// The number of the first line of the event that may go on.
+    open_number: u64,
+    columns: Columns,
+    page: Option<Page>,
+    ignored: Unread,
     cut: u64,
     /// Whether bytes are written as `\xHH`.
     is_escaped: bool,
+    frames: u64,
+}
+
+/// Where in a page of systrace the lines are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    /// Between parts of a trace.
+    Outside,
+    /// In one.
+    Inside,
+    /// In one that is a text of JavaScript, whose lines end with what stands for a line feed there.
+    Quoted,
+}
+
+impl Page {
+    /// What a line begins.
+    fn begun(line: &[u8]) -> Self {
+        let has = |text: &[u8]| line.windows(text.len()).any(|bytes| bytes == text);
+        if has(b"var linuxPerfData = \"") {
+            Self::Quoted
+        } else if has(b"class=\"trace-data\"") {
+            Self::Inside
+        } else {
+            Self::Outside
+        }
+    }
+
+    /// Whether a line ends the part.
+    fn is_over(self, line: &[u8]) -> bool {
+        let script = b"</script>";
+        match self {
+            Self::Outside => false,
+            Self::Inside => line.windows(script.len()).any(|bytes| bytes == script),
+            Self::Quoted => line.trim_ascii().ends_with(b"\";") || line.starts_with(script),
+        }
+    }
+}
+
+/// Whether what begins with these bytes is a page.
+pub(super) fn is_page(beginning: &[u8]) -> bool {
+    let start = beginning.trim_ascii_start();
+    let begins = |text: &[u8]| start.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text));
+    begins(b"<!doctype html") || begins(b"<html")
+}
+
+/// Lines that were not understood, and the first of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unread {
+    pub(super) count: u64,
+    first: Option<(u64, String)>,
+}
+
+/// Most bytes of a line that is shown.
+const SHOWN: usize = 80;
+
+impl Unread {
+    pub(super) fn add(&mut self, number: u64, line: &[u8]) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| {
+            let text = String::from_utf8_lossy(line.get(..SHOWN).unwrap_or(line));
+            (number, text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
+        });
+    }
+
+    /// What they are, with the first of them.
+    pub(super) fn told(&self, what: &str) -> String {
+        match &self.first {
+            Some((number, text)) => format!("{what}; the first is line {number}: {text}"),
+            None => what.to_owned(),
+        }
+    }
 }
 
 impl<'a> Lines<'a> {
     pub(super) fn of(file: &'a dyn ReadAt, len: u64) -> Self {
+        let mut beginning = [0; 256];
+        let known = len.min(beginning.len() as u64) as usize;
+        let beginning = beginning.get_mut(..known).unwrap_or_default();
+        // Whatever cannot be read shows when it is to be read.
+        let is_page = file.read_exact_at(beginning, 0).is_ok() && is_page(beginning);
         Self {
             from: BufReader::with_capacity(1 << 18, Bytes { file, at: 0, end: len }),
             line: Vec::new(),
             open: None,
             loss: None,
             position: 0,
-            ignored: 0,
+            number: 0,
+            open_number: 0,
+            columns: Columns::default(),
+            page: is_page.then_some(Page::Outside),
+            ignored: Unread::default(),
             cut: 0,
             is_escaped: false,
+            frames: 0,
         }
     }
 
@@ -109,8 +196,8 @@ impl<'a> Lines<'a> {
     }
 
     /// Lines before the first event that say nothing.
-    pub(super) fn ignored(&self) -> u64 {
-        self.ignored
+    pub(super) fn ignored(&self) -> &Unread {
+        &self.ignored
     }
 
     /// Lines that are longer than what is kept.
@@ -118,67 +205,118 @@ impl<'a> Lines<'a> {
         self.cut
     }
 
-    /// The next event with all its lines, or what stands between events.
-    pub(super) fn next(&mut self) -> Result<Option<Said<'_>>, ImportError> {
+    /// Frames of stacks, as perf has them.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// No more lines belong to the event.
+    fn close(&mut self) -> Option<(u64, Said<'static>)> {
+        self.open.take().map(|entry| (self.open_number, Said::Event(entry)))
+    }
+
+    /// The next event with all its lines, or what stands between events, and the number of the first line.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Said<'_>)>, ImportError> {
         if let Some((cpu, count)) = self.loss.take() {
-            return Ok(Some(Said::Lost { cpu, count }));
+            return Ok(Some((self.number, Said::Lost { cpu, count })));
         }
         loop {
             if !self.read_line()? {
-                return Ok(self.open.take().map(Said::Event));
+                return Ok(self.close());
+            }
+            if self.is_outside() {
+                if let Some(event) = self.close() {
+                    return Ok(Some(event));
+                }
+                continue;
             }
             self.is_escaped |= self.line == escapes::NOTE.as_bytes();
-            match Said::of(&self.line) {
+            match Said::of(&self.line, &self.columns) {
                 Said::Event(entry) => {
                     let mut entry = owned(entry);
                     if self.is_escaped {
                         entry.comm = escapes::unescaped(&entry.comm).into_owned().into();
                         entry.rest = escapes::unescaped(&entry.rest).into_owned().into();
                     }
-                    if let Some(before) = self.open.replace(entry) {
-                        return Ok(Some(Said::Event(before)));
+                    let before = self.close();
+                    (self.open, self.open_number) = (Some(entry), self.number);
+                    if before.is_some() {
+                        return Ok(before);
                     }
                 }
                 Said::Lost { cpu, count } => {
-                    return match self.open.take() {
+                    return match self.close() {
                         Some(before) => {
                             self.loss = Some((cpu, count));
-                            Ok(Some(Said::Event(before)))
+                            Ok(Some(before))
                         }
-                        None => Ok(Some(Said::Lost { cpu, count })),
+                        None => Ok(Some((self.number, Said::Lost { cpu, count }))),
                     };
                 }
-                Said::Header(_) | Said::Other => match &mut self.open {
-                    Some(entry) if !self.line.is_empty() && !self.line.starts_with(b"#") => {
-                        let rest = entry.rest.to_mut();
-                        if rest.len() + self.line.len() < MAX_LINE {
-                            rest.push(b'\n');
-                            rest.extend_from_slice(&self.line);
-                        } else {
-                            self.cut += 1;
+                Said::Frame if self.open.is_some() => self.frames += 1,
+                said @ (Said::Header(_) | Said::Frame | Said::Other) => {
+                    if let Said::Header(header) = &said {
+                        self.columns.take(header);
+                    }
+                    let is_text = !self.line.is_empty() && !self.line.starts_with(b"#");
+                    match &mut self.open {
+                        Some(entry) if is_text => {
+                            let rest = entry.rest.to_mut();
+                            if rest.len() + self.line.len() < MAX_LINE {
+                                rest.push(b'\n');
+                                rest.extend_from_slice(&self.line);
+                            } else {
+                                self.cut += 1;
+                            }
+                        }
+                        Some(_) => {}
+                        None => {
+                            let said = Said::of(&self.line, &self.columns);
+                            if said == Said::Other {
+                                self.ignored.add(self.number, &self.line);
+                            }
+                            return Ok(Some((self.number, said)));
                         }
                     }
-                    Some(_) => {}
-                    None => {
-                        let said = Said::of(&self.line);
-                        self.ignored += u64::from(said == Said::Other);
-                        return Ok(Some(said));
-                    }
-                },
+                }
             }
         }
+    }
+
+    /// Whether the line is none of the trace, but of the page that it is in.
+    fn is_outside(&mut self) -> bool {
+        let Some(page) = &mut self.page else { return false };
+        if *page == Page::Outside {
+            *page = Page::begun(&self.line);
+            // A part may be one line.
+            if page.is_over(&self.line) {
+                *page = Page::Outside;
+            }
+            return true;
+        }
+        if page.is_over(&self.line) {
+            *page = Page::Outside;
+            return true;
+        }
+        if *page == Page::Quoted
+            && let Some(line) = self.line.strip_suffix(b"\\n\\")
+        {
+            self.line.truncate(line.len());
+        }
+        false
     }
 
     /// Reads a line without its end. `false` if there is none.
     fn read_line(&mut self) -> Result<bool, ImportError> {
         self.line.clear();
+        self.number += 1;
         let mut limited = (&mut self.from).take(MAX_LINE as u64);
         let len = limited.read_until(b'\n', &mut self.line).map_err(read_error)?;
         self.position += len as u64;
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
         } else if len == MAX_LINE {
-            self.cut += 1;
+            self.cut += u64::from(self.page != Some(Page::Outside));
             self.position += self.from.skip_until(b'\n').map_err(read_error)? as u64;
         }
         if self.line.last() == Some(&b'\r') {
@@ -189,11 +327,12 @@ impl<'a> Lines<'a> {
 }
 
 fn owned(entry: Entry<'_>) -> Entry<'static> {
-    let Entry { buffer, comm, pid, cpu, flags, preempt_count, time, rest } = entry;
+    let Entry { buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest } = entry;
     Entry {
         buffer: buffer.into_owned().into(),
         comm: comm.into_owned().into(),
         pid,
+        tgid,
         cpu,
         flags,
         preempt_count,

@@ -7,21 +7,27 @@
 //! | `lines` | events with the lines that belong to them, from a file or a stream |
 //! | `shape` | which fields the texts of an event have |
 //! | `known` | records of events whose formats are known |
+//! | `builtin` | formats of a few events of the kernel |
+//! | `systems` | the systems of the kernel's events |
 //!
 //! A text does not say which fields its events have. So it is read twice: first the texts of each event show
 //! which keys they all have, and whether values are numbers; then each line becomes a record with those
 //! fields. An event whose texts have no such pattern has one field, `text`. In both cases the record prints
 //! as the text that it was made of.
 //!
-//! Where formats are given, those that print an event's texts exactly are taken, and records are what they
-//! would have been: then values have the types of the kernel, and are what analyses expect.
+//! Where formats are known, those that print all of an event's texts exactly are taken, and records are what
+//! they would have been: then values have the types of the kernel, and are what analyses expect. Where most
+//! texts have one, and the others have nothing in common with them, these become events of their own, before
+//! which a loss is marked: that they are missing is known.
 //!
 //! What is no line of an event belongs to the event before it, as the lines of a stack do.
 
+mod builtin;
 mod known;
 mod line;
 mod lines;
 mod shape;
+mod systems;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,8 +35,8 @@ use std::io::Read;
 
 pub use self::known::Formats;
 use self::known::KnownFormat;
-use self::line::{Entry, Header, Said, split_event};
-use self::lines::{Input, Lines};
+use self::line::{Columns, Entry, GRAPH, Header, Said, split_event};
+use self::lines::{Input, Lines, Unread, is_page};
 use self::shape::{Parsed, Shape};
 use super::{At, Common, EventId, ImportError, Sink, Source};
 use ftrace_event::Endian;
@@ -54,14 +60,19 @@ pub struct TextTrace {
 
 impl TextTrace {
     /// Whether what begins with these bytes is such a text: one of its first lines is that of an event or a
-    /// header that only such texts have.
+    /// header that only such texts have, or it is a page, as systrace makes them of such a text.
     pub fn recognise(beginning: &[u8]) -> bool {
+        let mut columns = Columns::default();
         let mut lines = beginning.split(|byte| *byte == b'\n').take(64);
-        lines.any(|line| match Said::of(line) {
-            Said::Event(_) | Said::Lost { .. } => true,
-            Said::Header(header) => header.is_certain(),
-            Said::Other => false,
-        })
+        is_page(beginning)
+            || lines.any(|line| match Said::of(line, &columns) {
+                Said::Event(_) | Said::Lost { .. } => true,
+                Said::Header(header) => {
+                    columns.take(&header);
+                    header.is_certain()
+                }
+                Said::Frame | Said::Other => false,
+            })
     }
 
     /// A text in a file.
@@ -85,9 +96,86 @@ impl TextTrace {
 /// An event as both readings find it.
 struct Known {
     shape: Shape,
-    /// The format that has printed all of its texts so far.
-    format: Option<KnownFormat>,
+    /// Formats that have printed some of its texts.
+    formats: Vec<Candidate>,
+    texts: u64,
+    /// What its records are.
     id: Option<EventId>,
+    /// The events that its format does not print.
+    other: Option<EventId>,
+    unread: Unread,
+}
+
+/// A format that may be that of an event.
+struct Candidate {
+    format: KnownFormat,
+    /// How many texts it prints.
+    fits: u64,
+    unread: Unread,
+}
+
+/// After so many texts a format that has printed none is not tried any more.
+const TRIED: u64 = 64;
+
+impl Known {
+    fn new(system: &str, name: &str, text: &[u8], formats: Option<&Formats>) -> Self {
+        let system = Some(system).filter(|system| *system != SYSTEM);
+        let formats = KnownFormat::all(formats, system, name).into_iter();
+        let candidate = |format| Candidate { format, fits: 0, unread: Unread::default() };
+        Self {
+            shape: Shape::of(text),
+            formats: formats.map(candidate).collect(),
+            texts: 0,
+            id: None,
+            other: None,
+            unread: Unread::default(),
+        }
+    }
+
+    fn add(&mut self, text: &[u8], line: u64) {
+        if self.texts > 0 {
+            self.shape.add(text);
+        }
+        self.texts += 1;
+        for candidate in &mut self.formats {
+            if candidate.format.record(text, Common::default()).is_some() {
+                candidate.fits += 1;
+            } else {
+                candidate.unread.add(line, text);
+            }
+        }
+        if self.texts == TRIED {
+            self.formats.retain(|candidate| candidate.fits > 0);
+        }
+    }
+
+    /// Decides what the records will be. Gives what is to be told of it.
+    fn settle(&mut self) -> Option<Unread> {
+        self.shape.settle();
+        // Of formats that print as many, the first one: it was given.
+        let most = self.formats.iter().map(|candidate| candidate.fits).max().filter(|most| *most > 0);
+        let best = self.formats.iter().position(|candidate| Some(candidate.fits) == most);
+        let had_formats = !self.formats.is_empty();
+        let mut best = best.map(|place| self.formats.swap_remove(place));
+        self.formats.clear();
+        let is_whole = self.shape == Shape::Whole;
+        let takes = |candidate: &Candidate| {
+            candidate.fits == self.texts || is_whole && candidate.fits > self.texts / 2
+        };
+        let unread = match &best {
+            Some(candidate) if takes(candidate) => None,
+            Some(candidate) => Some(candidate.unread.clone()),
+            None => None,
+        };
+        best = best.filter(takes);
+        self.formats.extend(best);
+        unread.filter(|unread| had_formats && unread.count > 0)
+    }
+
+    /// The format that was chosen.
+    fn format(&mut self) -> Option<&mut KnownFormat> {
+        self.formats.first_mut().map(|candidate| &mut candidate.format)
+    }
 }
 
 impl Source for TextTrace {
@@ -102,24 +190,27 @@ impl Source for TextTrace {
     fn read(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
         let (file, len) = self.input.settle(sink)?;
         let mut events = survey(&mut Lines::of(file, len), len, self.formats.as_ref(), sink)?;
-        if events.is_empty() {
-            return Err(ImportError::Damaged {
-                format: FORMAT,
-                at: "all lines".to_owned(),
-                problem: "there is no line `TASK-PID [CPU] FLAGS TIME: EVENT: TEXT` in it".to_owned(),
-            });
-        }
-        for ((system, name), Known { shape, format, id }) in &mut events {
-            *id = Some(match format {
-                Some(format) => sink.event_with_format(&format.system, &format.text)?,
-                None => sink.event(&shape.spec(system, name))?,
+        for ((system, name), known) in &mut events {
+            if let Some(unread) = known.settle() {
+                let what = format!("texts of {system}:{name} that the kernel's format does not print");
+                sink.not_carried(unread.told(&what), unread.count);
+            }
+            let is_partly = known.formats.first().is_some_and(|candidate| candidate.fits < known.texts);
+            if is_partly {
+                known.other = Some(sink.event(&Shape::Whole.spec(SYSTEM, name))?);
+            }
+            known.id = Some(match known.formats.first() {
+                Some(Candidate { format, .. }) => {
+                    sink.event_with_number(&format.system, &format.text, format.has_number)?
+                }
+                None => sink.event(&known.shape.spec(system, name))?,
             });
         }
         convert(&mut Lines::of(file, len), len, &mut events, sink)
     }
 }
 
-/// System and name of an event, if it has the first.
+/// System and name of an event.
 type Name = (String, String);
 
 /// The first reading: the shapes of all events.
@@ -130,32 +221,42 @@ fn survey(
     sink: &mut Sink<'_>,
 ) -> Result<BTreeMap<Name, Known>, ImportError> {
     let mut events: BTreeMap<Name, Known> = BTreeMap::new();
-    let mut count = 0;
-    while let Some(said) = lines.next()? {
-        if let Said::Event(entry) = said {
-            let (name, text) = split_event(&entry.rest);
-            if let Some(known) = events.get_mut(&name) {
-                known.shape.add(text);
-                if let Some(format) = &mut known.format
-                    && format.record(text, Common::default()).is_none()
-                {
-                    known.format = None;
+    let (mut count, mut is_graph) = (0, false);
+    while let Some((line, said)) = lines.next()? {
+        match said {
+            Said::Event(entry) => {
+                let (name, text) = split_event(&entry.rest);
+                if let Some(known) = events.get_mut(&name) {
+                    known.add(text, line);
+                } else {
+                    let mut known = Known::new(&name.0, &name.1, text, formats);
+                    known.add(text, line);
+                    events.insert(name, known);
                 }
-            } else {
-                let system = Some(name.0.as_str()).filter(|system| *system != SYSTEM);
-                let format = formats.and_then(|formats| KnownFormat::find(formats, system, &name.1, text));
-                events.insert(name, Known { shape: Shape::of(text), format, id: None });
             }
+            Said::Header(Header::Tracer(tracer)) => is_graph |= tracer == GRAPH,
+            _ => {}
         }
         count += 1;
         if count % STEP == 0 {
             sink.progress(lines.position() / 2, len)?;
         }
     }
-    for known in events.values_mut() {
-        known.shape.settle();
+    if !events.is_empty() {
+        return Ok(events);
     }
-    Ok(events)
+    if is_graph {
+        return Err(ImportError::Unsupported(
+            "the text of the tracer function_graph is a drawing, which is not read; record its events with \
+             trace-cmd record -p function_graph, whose trace.dat is read as it is"
+                .to_owned(),
+        ));
+    }
+    Err(ImportError::Damaged {
+        format: FORMAT,
+        at: "all lines".to_owned(),
+        problem: "there is no line `TASK-PID [CPU] FLAGS TIME: EVENT: TEXT` in it".to_owned(),
+    })
 }
 
 /// The second reading: the records.
@@ -165,11 +266,11 @@ fn convert(
     events: &mut BTreeMap<Name, Known>,
     sink: &mut Sink<'_>,
 ) -> Result<(), ImportError> {
-    // By buffer and CPU: losses that were told, and that come before the next event there.
+    // By CPU: losses that were told, and that come before the next event there.
     let mut lost: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     let mut count = 0;
     let mut parsed = Parsed::default();
-    while let Some(said) = lines.next()? {
+    while let Some((line, said)) = lines.next()? {
         match said {
             Said::Event(entry) => {
                 let buffer = sink.buffer(&entry.buffer);
@@ -180,22 +281,16 @@ fn convert(
                 // What perf says of threads that have ended is no number of one.
                 if entry.pid != u32::MAX {
                     sink.task(entry.pid, &entry.comm);
+                    if let Some(tgid) = entry.tgid {
+                        sink.process(entry.pid, tgid);
+                    }
                 }
                 let (name, text) = split_event(&entry.rest);
                 let Entry { pid, flags, preempt_count, .. } = entry;
                 let common = Common { pid, flags, preempt_count };
                 match events.get_mut(&name) {
-                    Some(Known { format: Some(format), id: Some(id), .. }) => {
-                        match format.record(text, common) {
-                            Some(record) => sink.record(at, *id, &record)?,
-                            None => sink.not_carried("events that changed while they were read", 1),
-                        }
-                    }
-                    Some(Known { shape, id: Some(id), .. }) => {
-                        shape.parse(text, &mut parsed);
-                        sink.values(at, *id, common, &parsed.values(text))?;
-                    }
-                    _ => sink.not_carried("events that changed while they were read", 1),
+                    Some(known) => known.convert((at, common), (text, line), &mut parsed, sink)?,
+                    None => sink.not_carried("events that changed while they were read", 1),
                 }
             }
             Said::Lost { cpu, count } => {
@@ -203,7 +298,7 @@ fn convert(
                 *before = before.zip(count).map(|(before, count)| before.saturating_add(count));
             }
             Said::Header(header) => take(&header, sink),
-            Said::Other => {}
+            Said::Frame | Said::Other => {}
         }
         count += 1;
         if count % STEP == 0 {
@@ -211,15 +306,49 @@ fn convert(
         }
     }
     for (cpu, count) in lost {
-        sink.lost_sometime(super::BufferId::TOP, cpu, count.unwrap_or(0));
+        sink.lost_sometime(super::BufferId::TOP, cpu, count);
     }
     if sink.facts.clock.is_empty() {
         // Which one it is no text says; this one is what tracefs has unless told otherwise.
         "local".clone_into(&mut sink.facts.clock);
     }
-    sink.not_carried("lines before the first event that are no known header", lines.ignored());
+    for ((system, name), known) in &*events {
+        let what = format!(
+            "texts of {system}:{name} that its format does not print: they are {SYSTEM}:{name}, and lost events of its own"
+        );
+        sink.not_carried(known.unread.told(&what), known.unread.count);
+    }
+    let ignored = lines.ignored();
+    sink.not_carried(ignored.told("lines before the first event that are no known header"), ignored.count);
     sink.not_carried("lines that were cut because they are too long", lines.cut());
+    sink.not_carried("frames of call chains", lines.frames());
     Ok(())
+}
+
+impl Known {
+    /// Makes a record of a text, which is on this line.
+    fn convert(
+        &mut self,
+        (at, common): (At, Common),
+        (text, line): (&[u8], u64),
+        parsed: &mut Parsed,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ImportError> {
+        let Some(id) = self.id else { return Ok(()) };
+        let Some(format) = self.format() else {
+            self.shape.parse(text, parsed);
+            return sink.values(at, id, common, &parsed.values(text));
+        };
+        if let Some(record) = format.record(text, common) {
+            return sink.record(at, id, &record);
+        }
+        self.unread.add(line, text);
+        sink.lost(at, Some(1))?;
+        match self.other {
+            Some(other) => sink.values(at, other, common, &[super::Value::Text(text)]),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Takes what a header says.
@@ -237,7 +366,7 @@ fn take(header: &Header<'_>, sink: &mut Sink<'_>) {
             let text: Cow<'_, str> = String::from_utf8_lossy(text);
             sink.facts.uname = tracedat::Uname::parse(&text);
         }
-        Header::Comment | Header::Unknown => {}
+        Header::Tracer(_) | Header::Column(_) | Header::Comment | Header::Unknown => {}
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use super::super::{Imported, Options, import_to, read_back::lines};
 use super::*;
-use ftrace_event::Format;
+use ftrace_event::{EventTable, Format, Machine, Meaning, NoNames};
 use stdx::output::Directory;
 use tracedat::reader::Reader;
 
@@ -56,18 +56,18 @@ fn the_text_of_tracefs() {
     assert_eq!(
         lines(&reader),
         [
-            "0 1 3812304873000 text:sched_switch prev_comm=swapper/1 prev_pid=0 prev_state=R ==> \
+            "0 1 3812304873000 sched:sched_switch prev_comm=swapper/1 prev_pid=0 prev_state=R ==> \
              next_comm=opt cgu.06 next_pid=13705 next_prio=120",
-            "0 1 3812304974000 text:sched_switch prev_comm=opt cgu.06 prev_pid=13705 prev_state=R+ ==> \
+            "0 1 3812304974000 sched:sched_switch prev_comm=opt cgu.06 prev_pid=13705 prev_state=R+ ==> \
              next_comm=a [b] next_pid=7 next_prio=-1",
-            "0 1 3812304990000 text:sched_stat_runtime comm=a [b] pid=7 runtime=5 [ns] cpu=003 after 12 lost",
+            "0 1 3812304990000 sched:sched_stat_runtime comm=a [b] pid=7 runtime=5 [ns] cpu=003 after 12 lost",
             "0 0 3812305000123 text:tracing_mark_write hello 100% \"world\"",
             "0 1 3812305100000 text:kernel_stack_text <stack trace>\n => one+0x1/0x2\n => two",
             "0 1 3812305200000 syscalls:sys_enter_write sys_write(fd: 1, buf: 7f, count: 5)",
             "0 1 3812305210000 syscalls:sys_exit_write sys_write -> 0x5",
             "0 1 3812305220000 text:function_text vfs_read <-ksys_read",
             "0 1 3812305230000 text:line 0xffffffff81000000: a printk",
-            "0 0 3812305240000 text:sched_stat_runtime comm=x pid=10 runtime=50 [ns] cpu=012",
+            "0 0 3812305240000 sched:sched_stat_runtime comm=x pid=10 runtime=50 [ns] cpu=012",
         ]
     );
     assert_eq!(
@@ -173,11 +173,11 @@ CPU:0 [EVENTS DROPPED]
     assert_eq!(
         lines(&reader),
         [
-            "1 0 21829259000 text:sys_exit NR 1 = 1",
-            "2 0 21829374000 text:kmalloc call_site=alloc_bprm+0x46 ptr=0xff4183d6018dea00 bytes_req=416",
-            "0 0 21829728000 text:sched_switch trace-cmd:231 [120] R ==> rcu_preempt:18 [120]",
-            "0 0 21829769000 text:sched_switch rcu_preempt:18 [120] W ==> trace-cmd:231 [120] after 0 lost",
-            "2 0 21829980000 text:kmalloc call_site=lsm_blob_alloc+0x2d ptr=0xff4183d6011e4720 bytes_req=16",
+            "1 0 21829259000 raw_syscalls:sys_exit NR 1 = 1",
+            "2 0 21829374000 kmem:kmalloc call_site=alloc_bprm+0x46 ptr=0xff4183d6018dea00 bytes_req=416",
+            "0 0 21829728000 sched:sched_switch trace-cmd:231 [120] R ==> rcu_preempt:18 [120]",
+            "0 0 21829769000 sched:sched_switch rcu_preempt:18 [120] W ==> trace-cmd:231 [120] after 0 lost",
+            "2 0 21829980000 kmem:kmalloc call_site=lsm_blob_alloc+0x2d ptr=0xff4183d6011e4720 bytes_req=16",
         ]
     );
     assert_eq!(fields(&reader, "kmalloc"), ["__data_loc char[] call_site", "u64 ptr", "s32 bytes_req"]);
@@ -202,6 +202,261 @@ fn scripts_of_perf() {
         ]
     );
     assert_eq!(reader.metadata().cmdlines.get(8), Some(b"my prog".as_slice()));
+}
+
+/// Text in the format that tracefs has without any option.
+fn nop(lines: &str) -> String {
+    format!("# tracer: nop\n#\n{lines}")
+}
+
+/// Numbers of a field in the records of an event.
+fn numbers(reader: &Reader<Vec<u8>>, event: &str, field: &str, meaning: Meaning) -> Vec<Option<u64>> {
+    let mut table = EventTable::new(Machine::default());
+    for system in &reader.metadata().systems {
+        for format in &system.formats {
+            table.add(&system.name, format, &NoNames).unwrap();
+        }
+    }
+    let mut found = Vec::new();
+    let mut records = reader.records().unwrap();
+    while let Some(record) = records.next_record().unwrap() {
+        let printer = table.of_record(record.data).unwrap();
+        if format!("{}:{}", printer.system(), printer.name()) == event {
+            found.push(printer.typed(field, meaning).and_then(|field| field.number(record.data)));
+        }
+    }
+    found
+}
+
+fn switches(states: &[&str]) -> String {
+    let line = |(at, state): (usize, &&str)| {
+        format!(
+            "  a-1 [000] d..2 1.{at:06}: sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state={state} ==> next_comm=b:c next_pid=2 next_prio=120\n"
+        )
+    };
+    nop(&states.iter().enumerate().map(line).collect::<Vec<_>>().concat())
+}
+
+#[test]
+fn states_are_those_of_the_kernel_whatever_its_letters() {
+    for (states, bits) in [
+        (&["S", "D", "R", "R+", "X", "Z", "I"][..], &[1, 2, 0, 0x100, 0x10, 0x20, 0x80][..]),
+        (&["S", "x", "D|K", "D|W", "Z", "X"], &[1, 0x10, 2, 2, 0x20, 0x10]),
+        // What no table prints.
+        (&["S", "R|K", "x"], &[1, 0, 0x10]),
+    ] {
+        let (reader, _) = imported(&switches(states)).unwrap();
+        let found = numbers(&reader, "sched:sched_switch", "prev_state", Meaning::State);
+        assert_eq!(found, bits.iter().copied().map(Some).collect::<Vec<_>>(), "{states:?}");
+        let pids = numbers(&reader, "sched:sched_switch", "next_pid", Meaning::Number);
+        assert_eq!(pids, vec![Some(2); states.len()]);
+        let texts = lines(&reader);
+        assert!(
+            texts.iter().zip(states).all(|(line, state)| line.contains(&format!("prev_state={state} ==>")))
+        );
+    }
+}
+
+#[test]
+fn texts_of_other_fields_than_the_kernels_are_no_numbers() {
+    let text = nop("  a-1 [000] d..2 1.0: sched_waking: comm=b pid=x prio=120 target_cpu=000\n");
+    let (reader, _) = imported(&text).unwrap();
+    assert_eq!(numbers(&reader, "sched:sched_waking", "pid", Meaning::Number), [None]);
+    assert_eq!(numbers(&reader, "sched:sched_waking", "prio", Meaning::Number), [Some(120)]);
+}
+
+#[test]
+fn events_of_trace_cmd_and_perf_have_the_kernels_fields() {
+    let text = "\
+cpus=1
+     kworker/0:1-18    [000]     1.000001: sched_switch:         kworker/0:1:18 [120] S ==> a [1]:2:7 [-1]
+     kworker/0:1-18    [000]     1.000002: sched_waking:         kworker/u8:3:30 [120] CPU:003
+     kworker/0:1-18    [000]     1.000003: sched_wakeup:         b:30 [120] success=1 CPU:001
+     kworker/0:1-18    [000]     1.000004: sys_enter:            NR 16 (13, 5401, 7ffc0, 0, 0, ffffffffffffffff)
+     kworker/0:1-18    [000]     1.000005: sys_exit:             NR 16 = -25
+";
+    let (reader, imported) = imported(text).unwrap();
+    let number = |event, field| numbers(&reader, event, field, Meaning::Number);
+    assert_eq!(number("sched:sched_switch", "prev_pid"), [Some(18)]);
+    assert_eq!(number("sched:sched_switch", "next_pid"), [Some(7)]);
+    assert_eq!(number("sched:sched_waking", "pid"), [Some(30)]);
+    assert_eq!(number("sched:sched_wakeup", "success"), [Some(1)]);
+    assert_eq!(number("raw_syscalls:sys_enter", "id"), [Some(16)]);
+    assert_eq!(number("raw_syscalls:sys_exit", "ret"), [Some(25_u64.wrapping_neg())]);
+    assert_eq!(fields(&reader, "sys_enter"), ["long id", "unsigned long args[6]"]);
+    let printed = lines(&reader);
+    assert!(printed[0].ends_with("kworker/0:1:18 [120] S ==> a [1]:2:7 [-1]"), "{printed:?}");
+    assert!(printed[3].ends_with("NR 16 (13, 5401, 7ffc0, 0, 0, ffffffffffffffff)"), "{printed:?}");
+    assert!(imported.not_carried.is_empty());
+}
+
+#[test]
+fn a_text_that_is_like_no_other_is_a_loss_of_its_event() {
+    let mut text = switches(&["S", "D", "S", "S"]);
+    text += "  a-1 [000] d..2 1.000007: sched_switch: prev_comm=a prev_\n";
+    let (reader, imported) = imported(&text).unwrap();
+    assert_eq!(numbers(&reader, "sched:sched_switch", "prev_state", Meaning::State).len(), 4);
+    let printed = lines(&reader);
+    assert_eq!(printed[4], "0 0 1000007000 text:sched_switch prev_comm=a prev_ after 1 lost");
+    let told: Vec<_> = imported.not_carried.iter().collect();
+    assert!(told[0].1 == 1 && told[0].0.contains("line 7: prev_comm=a prev_"), "{told:?}");
+}
+
+/// Flags and preempt counts of all records.
+fn flags(text: &str) -> Vec<(u8, u8)> {
+    let (reader, _) = imported(text).unwrap();
+    let mut records = reader.records().unwrap();
+    let mut found = Vec::new();
+    while let Some(record) = records.next_record().unwrap() {
+        found.push((record.data[2], record.data[3]));
+    }
+    found
+}
+
+#[test]
+fn columns_of_flags_are_those_of_the_header() {
+    let text = "\
+# tracer: nop
+#
+#                                _-------=> irqs-off
+#                               / _------=> need-resched
+#                              | / _-----=> need-resched-lazy
+#                              || / _----=> hardirq/softirq
+#                              ||| / _---=> preempt-depth
+#                              |||| / _--=> preempt-lazy-depth
+#                              ||||| / _-=> migrate-disable
+#                              |||||| /     delay
+#           TASK-PID     CPU#  |||||||  TIMESTAMP  FUNCTION
+#              | |         |   |||||||      |         |
+          bash-7     [000] d..h3..   100.000001: x: a=1
+          bash-7     [000] ..Ls..1   100.000002: x: a=2
+          bash-7     [000] .N..1.2   100.000003: x: a=3
+";
+    assert_eq!(flags(text), [(9, 3), (16 | 2, 16), (36, 33)]);
+    // Without the lazy columns, the same letters are something else.
+    let without = text.replace("#                              | / _-----=> need-resched-lazy\n", "");
+    let without = without.replace("#                              |||| / _--=> preempt-lazy-depth\n", "");
+    assert_eq!(
+        flags(&without.replace("d..h3..", "d.h3.").replace("..Ls..1", "..s.1").replace(".N..1.2", ".N.12"))
+            [2],
+        (36, 33)
+    );
+}
+
+#[test]
+fn the_latency_format() {
+    let text = "\
+# tracer: irqsoff
+#
+# irqsoff latency trace v1.1.5 on 5.10.0
+# --------------------------------------------------------------------
+# latency: 21 us, #4/4, CPU#0 | (M:preempt VP:0, KP:0, SP:0 HP:0 #P:4)
+#    -----------------
+#                  _------=> CPU#
+#                 / _-----=> irqs-off
+#                | / _----=> need-resched
+#                || / _---=> hardirq/softirq
+#                ||| / _--=> preempt-depth
+#                |||| /     delay
+#  cmd     pid   ||||| time  |   caller
+#     \\   /      |||||  \\    |   /
+  <idle>-0       0d.s2    0us+: _raw_spin_lock_irq <-handle_softirqs
+  a-b 1-70      12dNs3   17us : sched_waking: comm=b pid=2 prio=120 target_cpu=000
+  <idle>-0       0dNs3   25us!: <stack trace>
+ => handle_softirqs
+";
+    let (reader, _) = imported(text).unwrap();
+    assert_eq!(
+        lines(&reader),
+        [
+            "0 0 0 text:function_text _raw_spin_lock_irq <-handle_softirqs",
+            "0 12 17000 sched:sched_waking comm=b pid=2 prio=120 target_cpu=000",
+            "0 0 25000 text:kernel_stack_text <stack trace>\n => handle_softirqs",
+        ]
+    );
+    assert_eq!(flags(text), [(0x11, 2), (0x35, 3), (0x35, 3)]);
+    assert!(TextTrace::recognise(text.as_bytes()));
+    // `report -l`, which has no header.
+    let (reader, _) = imported("cpus=2\n   trace-cmd-1868    1d..3 18.000001: x: a=1\n").unwrap();
+    assert_eq!(lines(&reader), ["0 1 18000001000 text:x a=1"]);
+    assert_eq!(numbers(&reader, "text:x", "common_pid", Meaning::Number), [Some(1868)]);
+}
+
+#[test]
+fn the_function_graph_is_refused_by_its_name() {
+    let text = "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n 0)               |  sys_read() {\n 0)   0.5 us      |  }\n";
+    assert!(TextTrace::recognise(text.as_bytes()));
+    assert!(matches!(imported(text), Err(ImportError::Unsupported(why)) if why.contains("function_graph")));
+}
+
+#[test]
+fn processes_of_threads_are_kept() {
+    let text = nop("\
+         pool:71-302   (   71) [005] ....   612.017446: tracing_mark_write: B|71|nextFrame
+          server-71    (   71) [000] ....   612.020818: tracing_mark_write: E|71
+          <idle>-0     (-----) [003] d..3   612.020900: x: a=1
+               y-9     (-----) [003] d..3   612.020910: x: a=1
+");
+    let (reader, _) = imported(&text).unwrap();
+    let state = reader.initial_state().unwrap().unwrap();
+    let threads: Vec<_> =
+        state.threads.iter().map(|thread| (thread.tid, thread.tgid, &*thread.comm)).collect();
+    assert_eq!(threads, [(71, 71, "server"), (302, 71, "pool:71")]);
+    assert_eq!((state.began_ns, state.files.len()), (612_017_446_000, 0));
+    let (reader, _) = imported("b 7/8 [001] 1.5: a:b: c=1\n").unwrap();
+    let state = reader.initial_state().unwrap().unwrap();
+    let threads: Vec<_> = state.threads.iter().map(|thread| (thread.tid, thread.tgid)).collect();
+    assert_eq!(threads, [(8, 7), (7, 7)]);
+    assert!(imported(TRACE).unwrap().0.initial_state().unwrap().is_none());
+}
+
+#[test]
+fn traces_in_pages_of_systrace() {
+    let begin = format!(
+        "<!DOCTYPE html>\n<html>\n<script>\n{}</script>\n",
+        "function f(a) { b-1 [0]; }\n".repeat(500)
+    );
+    let trace = "# tracer: nop\n  a-1 [000] d..2 1.000001: x: a=1\n  a-1 [000] d..2 1.000002: x: a=2\n";
+    let expected = ["0 0 1000001000 text:x a=1", "0 0 1000002000 text:x a=2"];
+    let tag = "<script class=\"trace-data\" type=\"application/text\">";
+    let other = format!("{tag}\nUSER PID\nroot 1\n</script>\n");
+    let new = format!("{begin}{other}{tag}\n{trace}</script>\n{other}<!-- END -->\n</body>\n</html>\n");
+    let quoted = trace.replace('\n', "\\n\\\n");
+    let old =
+        format!("{begin}<script>\n  var linuxPerfData = \"\\\n{quoted}\\n\";\n</script>\n</body>\n</html>\n");
+    for page in [new, old] {
+        assert!(TextTrace::recognise(page.as_bytes()));
+        let (reader, _) = imported(&page).unwrap();
+        assert_eq!(lines(&reader), expected);
+    }
+}
+
+#[test]
+fn losses_in_scripts_of_perf_and_of_ours() {
+    let text = "\
+# CPU 0: 12 events lost
+            perf 18440/18440 [000]  1235.441342026: a:b: c=1
+            perf 18440/18440 [001]  1235.441342030: a:b: c=2
+# CPU 1: events lost
+            perf 18440/18440 [001]  1235.441342040: a:b: c=3
+	ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])
+
+            perf 18440 [001]  1235.441342050: PERF_RECORD_LOST lost 7
+            perf 18440/18440 [001]  1235.441342060: a:b: c=4
+# CPU 0: 5 events lost
+";
+    let (reader, imported) = imported(text).unwrap();
+    assert_eq!(
+        lines(&reader),
+        [
+            "0 0 1235441342026 a:b c=1 after 12 lost",
+            "0 1 1235441342030 a:b c=2",
+            "0 1 1235441342040 a:b c=3 after 0 lost",
+            "0 1 1235441342060 a:b c=4 after 7 lost",
+        ]
+    );
+    assert_eq!((imported.lost, imported.lost_unknown), (24, true));
+    assert_eq!(imported.not_carried.iter().collect::<Vec<_>>(), [("frames of call chains", 1)]);
 }
 
 #[test]
