@@ -247,6 +247,16 @@ impl Calls {
         }
     }
 
+    /// A thread has a CPU. If it had none before, nothing says since when it has.
+    fn runs(&mut self, tid: Option<Tid>) {
+        if let Some(tid) = tid
+            && let Some(thread) = self.threads.current(tid)
+            && let Some(open) = &mut thread.of.open
+        {
+            open.off_since = None;
+        }
+    }
+
     /// The thread that has an id ends. What is told of its calls is a part of the sums from now on: a
     /// recording can have more threads than there is room for, one after the other.
     fn end(&mut self, tid: Tid) {
@@ -346,7 +356,12 @@ impl Analysis for Calls {
 
     const TOPIC: Option<Topic> = Some(Topic::Syscalls);
 
+    const SEES_ALL: bool = true;
+
     fn look(&mut self, at: At, event: &Event<'_>) {
+        if !matches!(event.known, Known::Switch(_)) {
+            self.runs(event.tid);
+        }
         match (&event.known, event.tid) {
             (Known::CallEnter { number, is_raw, .. }, Some(tid)) => self.enter(at, tid, *number, *is_raw),
             (Known::CallExit { number, result, is_raw }, Some(tid)) => {
@@ -373,21 +388,28 @@ impl Analysis for Calls {
                     }
                 }
             }
-            (Known::Fork { child, comm }, _) => {
+            (Known::Begins { child, comm, is_seen: true, .. }, _) => {
                 // A former thread with this id has ended, whether that was recorded or not.
                 self.end(*child);
                 if let Some(thread) = self.threads.begin(*child, State::default()) {
                     thread.is_called(comm);
                 }
             }
-            (Known::Renamed { tid, comm: Some(comm) }, _) => {
+            (Known::Renamed { tid, comm: Some(comm), .. }, _) => {
                 if let Some((_, thread)) = self.threads.find(*tid, State::default) {
                     thread.is_called(comm);
                 }
             }
-            (Known::Freed { tid }, _) => {
+            (Known::Ends { tid }, _) => {
                 self.end(*tid);
                 self.threads.end(*tid);
+            }
+            (Known::Takes { from, to }, _) => {
+                if let Some((was, is)) = self.threads.take(*from, *to, State::default)
+                    && let Some((was, is)) = self.threads.two(was, is)
+                {
+                    (is.of.open, is.of.ended) = (was.of.open.take(), was.of.ended);
+                }
             }
             _ => {}
         }
@@ -512,6 +534,30 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_runs_is_not_without_a_cpu() {
+        let mut calls = Calls::new(Scope::default(), None);
+        let mut look = |time, tid, known: Known<'_>| {
+            calls.look(At { time, cpu: 0 }, &Event::whole(Some(tid), Context::Thread, known));
+        };
+        let enter = Known::CallEnter { number: 1, arguments: [None; 3], path: None, is_raw: true };
+        let switch =
+            |prev, next| Known::Switch(Switch { prev, prev_comm: b"", prev_state: 1, next, next_comm: b"" });
+        look(0, 7, enter);
+        look(10, 7, switch(7, 8));
+        // The switch to it is missing here.
+        look(20, 7, Known::Seen);
+        look(90, 8, switch(8, 7));
+        // Under another number, too.
+        look(95, 9, Known::Takes { from: 7, to: 9 });
+        look(96, 9, switch(9, 8));
+        look(98, 8, switch(8, 9));
+        look(100, 9, Known::CallExit { number: 1, result: 0, is_raw: true });
+        let answer = calls.answer(100, &Names::none());
+        assert_eq!((answer.calls[0].times.total_ns, answer.calls[0].off_cpu_ns), (100, 2));
+        assert_eq!(answer.threads.iter().map(|of| of.tid).collect::<Vec<_>>(), [9]);
+    }
+
+    #[test]
     fn exits_without_an_entry_have_their_errors() {
         let mut calls = Calls::new(Scope::default(), SyscallTable::of_machine("x86_64"));
         for time in 0..3 {
@@ -569,8 +615,8 @@ mod tests {
 
     #[test]
     fn what_threads_did_that_have_ended_is_a_part_of_the_sums() {
-        let freed = |calls: &mut Calls, time| look(calls, time, 0, Known::Freed { tid: 1 });
-        let named = Known::Renamed { tid: 1, comm: Some(b"one") };
+        let freed = |calls: &mut Calls, time| look(calls, time, 0, Known::Ends { tid: 1 });
+        let named = Known::Renamed { tid: 1, comm: Some(b"one"), before: b"" };
         for names in [&[][..], &["one"], &["two"]] {
             let scope =
                 Scope { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Scope::default() };

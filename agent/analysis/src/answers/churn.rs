@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use super::{
-    Analysis, At, Calls, Context, Event, Feed, Frames, Io, Irqs, Known, Locks, Memory, Names, OffCpu, Pick,
-    Sched, Scope, Stacks, Summary, Switch, Tid, Topic, Wakeup, Weight,
+    Analysis, At, Calls, Context, Event, Feed, Frames, Io, Irqs, Known, Lives, Locks, Memory, Names, OffCpu,
+    Pick, Sched, Scope, Stacks, Summary, Switch, Tid, Topic, Wakeup, Weight,
 };
 use ftrace_event::syscalls::SyscallTable;
 use report::crafted;
@@ -26,6 +26,7 @@ const FUTEX: i64 = 202;
 /// An analysis, and what time it is.
 struct Story<A> {
     analysis: A,
+    lives: Lives,
     time: u64,
     cpu: u32,
     /// Whether the ends of threads are recorded.
@@ -34,14 +35,15 @@ struct Story<A> {
 
 impl<A: Analysis + Debug> Story<A> {
     fn new(analysis: A, frees: bool) -> Self {
-        Self { analysis, time: 1000, cpu: 0, frees }
+        Self { analysis, lives: Lives::default(), time: 1000, cpu: 0, frees }
     }
 
     fn look(&mut self, tid: Tid, known: Known<'_>) {
         self.time += 1;
         let at = At { time: self.time, cpu: self.cpu };
         self.analysis.count(at, 7);
-        self.analysis.look(at, &Event::whole(Some(tid), Context::Thread, known));
+        let event = Event::whole(Some(tid), Context::Thread, known);
+        self.lives.tell(&event, |event| self.analysis.look(at, &event));
         self.stack();
     }
 

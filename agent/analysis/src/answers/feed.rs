@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Names, Need, Scope, Topic, Unjoined,
+    Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Lives, Names, Need, Scope, Topic,
+    Unjoined,
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
@@ -21,6 +22,9 @@ pub struct Feed<A> {
     scope: Scope,
     known: KnownEvents,
     unjoined: Unjoined,
+    lives: Lives,
+    /// Events that say nothing but whose numbers are, by their numbers.
+    of_lives: Vec<u16>,
     followed: Followed,
     recorded: Arc<Recorded>,
     covered: Covered,
@@ -115,11 +119,14 @@ impl<A: Analysis> Feed<A> {
         let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
         let recorded = Recorded::of(file.reader());
         let unjoined = recorded.unjoined(file.events());
+        let (known, of_lives) = Self::known(file.events(), &unjoined);
         let mut feed = Self {
             analysis,
-            known: Self::known(file.events(), &unjoined),
+            known,
             followed: recorded.followed(file.events(), scope.buffer.as_deref()),
             scope,
+            lives: Lives::default(),
+            of_lives,
             unjoined,
             recorded: Arc::new(recorded),
             covered: Covered::default(),
@@ -137,13 +144,20 @@ impl<A: Analysis> Feed<A> {
         feed
     }
 
-    /// The events that the analysis uses, without those that cannot be joined.
-    fn known(events: &EventTable, unjoined: &Unjoined) -> KnownEvents {
+    /// The events that the analysis uses, without those that cannot be joined, and the numbers of those that
+    /// say nothing but whose numbers are.
+    fn known(events: &EventTable, unjoined: &Unjoined) -> (KnownEvents, Vec<u16>) {
         let is_needed = |event: &Printer| {
             A::TOPIC
                 .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
         };
-        KnownEvents::of(events, |event| is_needed(event) && !unjoined.has(event))
+        let is_wanted = |event: &Printer| {
+            (is_needed(event) || Lives::uses(event.system(), event.name())) && !unjoined.has(event)
+        };
+        let known = KnownEvents::of(events, is_wanted);
+        let of_lives = events.iter().filter(|event| !is_needed(event) && is_wanted(event));
+        let of_lives = of_lives.map(|event| event.format().id).collect();
+        (if A::SEES_ALL { known.with_seen(events) } else { known }, of_lives)
     }
 
     /// Tells which pauses a recording has had by now, if it goes on: those from before, and perhaps more. A
@@ -162,7 +176,7 @@ impl<A: Analysis> Feed<A> {
         let recorded = Recorded::of_choice(only, choices);
         self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
         self.unjoined = recorded.unjoined(file.events());
-        self.known = Self::known(file.events(), &self.unjoined);
+        (self.known, self.of_lives) = Self::known(file.events(), &self.unjoined);
         self.recorded = Arc::new(recorded);
         // What goes on was begun under another choice.
         if self.first.is_some() {
@@ -170,10 +184,17 @@ impl<A: Analysis> Feed<A> {
         }
     }
 
+    /// Events of a CPU were lost before a time.
+    fn lose(&mut self, at: At) {
+        self.lives.lost();
+        self.analysis.lost(at);
+    }
+
     /// Nothing goes on over this time that is known.
     fn lose_all(&mut self, time: u64) {
-        for cpu in (0..).zip(&self.cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
-            self.analysis.lost(At { time, cpu });
+        let has_records = |cpu: &u32| self.cpus[*cpu as usize];
+        for cpu in (0..self.cpus.len() as u32).filter(has_records).collect::<Vec<_>>() {
+            self.lose(At { time, cpu });
         }
     }
 
@@ -234,10 +255,13 @@ impl<A: Analysis> Feed<A> {
         }
         let mut is_used = false;
         if is_known {
-            if let Some(mut event) = self.known.read(id, record.data) {
-                self.followed.mark(&mut event);
-                self.analysis.look(at, &event);
-                is_used = true;
+            if let Some(event) = self.known.read(id, record.data) {
+                let Self { lives, followed, analysis, .. } = self;
+                lives.tell(&event, |mut event| {
+                    followed.mark(&mut event);
+                    analysis.look(at, &event);
+                });
+                is_used = !self.known.is_seen_only(id) && !self.of_lives.contains(&id);
             } else {
                 // It happened, and what it was is not known.
                 self.covered.unread += 1;
@@ -270,7 +294,7 @@ impl<A: Analysis> Feed<A> {
         self.end_stacks_of(file, buffer, cpu);
         // Before the first record there is nothing that could be wrong.
         if self.first.is_some() {
-            self.analysis.lost(At { time: self.last, cpu });
+            self.lose(At { time: self.last, cpu });
         }
     }
 
@@ -291,11 +315,12 @@ impl<A: Analysis> Feed<A> {
     fn pass_gaps<S: Source>(&mut self, file: &TraceFile<S>, at: At, buffer: usize) {
         if self.gaps.remove(&(buffer, at.cpu)) {
             self.end_stacks_of(file, buffer, at.cpu);
-            self.analysis.lost(at);
+            self.lose(at);
         } else if let Some((_, cpu)) = self.gaps.first() {
             // What begins and ends within a gap is not known either. Which gap it is does not matter for
             // that.
-            self.analysis.lost(At { time: at.time, cpu: *cpu });
+            let cpu = *cpu;
+            self.lose(At { time: at.time, cpu });
         }
     }
 

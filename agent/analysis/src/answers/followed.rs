@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::known::{Context, Event, Follows, Known, Tid};
-use super::{recorded::Recorded, state, threads::TIDS};
+use super::{recorded::Recorded, threads::TIDS};
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use stdx::input::glob;
 use tracedat::reader::{Reader, Record, Source};
@@ -92,8 +92,6 @@ pub struct Followed {
     shown: Vec<u64>,
     /// By the events' numbers: of events that are recorded for the current thread alone.
     whose: Arc<[Option<Whose>]>,
-    /// The thread that was made last, of which another event may tell.
-    newest: Option<Tid>,
 }
 
 impl Choice {
@@ -256,8 +254,7 @@ impl Followed {
 
     fn from(choice: Choice, whose: Vec<Option<Whose>>) -> Self {
         let choice = Arc::new(choice);
-        let mut followed =
-            Self { choice: Arc::clone(&choice), shown: Vec::new(), whose: whose.into(), newest: None };
+        let mut followed = Self { choice: Arc::clone(&choice), shown: Vec::new(), whose: whose.into() };
         for tid in &choice.processes {
             followed.show(*tid);
         }
@@ -308,29 +305,28 @@ impl Followed {
                 self.is_called(wakeup.tid, wakeup.comm);
                 (current, wakeup.tid)
             }
-            Known::NewTask { child, comm, is_thread, .. } => {
-                self.begins(current, *child, comm, *is_thread);
-                self.newest = Some(*child);
-                (current, *child)
-            }
-            Known::Fork { child, comm } => {
-                // What the event before says of it is more.
-                if self.newest.take() != Some(*child) {
-                    self.begins(current, *child, comm, false);
+            Known::Begins { child, comm, is_thread, is_seen } => {
+                // One that was found has had no other beginning, and may be shown by this very record.
+                if *is_seen {
+                    self.begins(current, *child, comm, *is_thread);
                 }
                 (current, *child)
             }
-            Known::Renamed { tid, comm } => {
+            Known::NewTask { child, .. } | Known::Fork { child, .. } => (current, *child),
+            Known::Takes { from, to } => {
+                if self.has(*from) {
+                    self.show(*to);
+                }
+                self.end(*from);
+                (*to, *to)
+            }
+            Known::Renamed { tid, comm, .. } => {
                 if let Some(comm) = comm {
                     self.is_called(*tid, comm);
                 }
                 (current, *tid)
             }
-            Known::Migrate { tid } | Known::Exec { tid } => (current, *tid),
-            Known::Freed { tid } => {
-                self.end(*tid);
-                (current, *tid)
-            }
+            Known::Migrate { tid } | Known::Exec { tid, .. } | Known::Ends { tid } => (current, *tid),
             _ => (current, current),
         };
         event.follows = Follows {
@@ -340,10 +336,8 @@ impl Followed {
             from_begin: self.choice.is_from_begin,
             all: false,
         };
-        if let Known::Switch(switch) = &event.known
-            && state::off(switch.prev_state).is_none()
-        {
-            self.end(switch.prev);
+        if let Known::Ends { tid } = event.known {
+            self.end(tid);
         }
     }
 
@@ -493,6 +487,7 @@ mod tests {
         assert_eq!(switch(&mut followed, 9, 1, 8), (true, false));
         // It ends, and its id is another one's.
         assert_eq!(switch(&mut followed, 9, 0x10, 8), (true, false));
+        followed.mark(&mut event(9, Known::Ends { tid: 9 }));
         assert_eq!(switch(&mut followed, 8, 1, 9), (false, false));
         let mut woken = event(8, Known::Wakeup(Wakeup { tid: 7, comm: b"", is_new: false }));
         followed.mark(&mut woken);
@@ -558,14 +553,15 @@ mod tests {
         assert_eq!(named(b"b", b"a"), (false, true));
         let mut followed = Followed::told(&["all but threads named a*"]);
         followed.show(7);
-        followed.mark(&mut event(7, Known::Renamed { tid: 7, comm: Some(b"ab") }));
+        followed.mark(&mut event(7, Known::Renamed { tid: 7, comm: Some(b"ab"), before: b"" }));
         assert!(!followed.has(7));
     }
 
     #[test]
     fn children_are_followed_where_the_choice_has_them() {
         let fork = |followed: &mut Followed, parent, child| {
-            followed.mark(&mut event(parent, Known::Fork { child, comm: b"" }));
+            let begins = Known::Begins { child, comm: b"", is_thread: false, is_seen: true };
+            followed.mark(&mut event(parent, begins));
             followed.has(child)
         };
         let mut followed = Followed::told(&["processes 7"]);
@@ -575,11 +571,11 @@ mod tests {
         let mut followed = Followed::told(&["processes 7 with their children"]);
         followed.show(7);
         assert!(fork(&mut followed, 7, 8) && fork(&mut followed, 8, 9) && !fork(&mut followed, 5, 9));
-        // The same of a thread, of which two events tell.
         let mut followed = Followed::told(&["processes 7"]);
-        let (shares_files, is_thread, shares_memory) = (true, true, true);
-        let new = Known::NewTask { child: 8, comm: b"", shares_files, is_thread, shares_memory };
-        followed.mark(&mut event(7, new));
-        assert!(fork(&mut followed, 7, 8));
+        let begins = Known::Begins { child: 8, comm: b"", is_thread: true, is_seen: true };
+        followed.mark(&mut event(7, begins));
+        assert!(followed.has(8));
+        followed.mark(&mut event(9, Known::Takes { from: 8, to: 9 }));
+        assert!(!followed.has(8) && followed.has(9));
     }
 }

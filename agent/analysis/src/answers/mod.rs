@@ -11,6 +11,8 @@
 //! | `pauses` | times in which nothing was recorded |
 //! | `recorded` | what a file says about which events were recorded |
 //! | `pairs` | which events that begin something can be joined with those that end it |
+//! | `lives` | whose a thread's number is |
+//! | `schedule` | who has which CPU, and what threads do |
 //! | `followed` | the threads of which a recording has every switch |
 //! | `times`, `tally` | durations, and counts by their sizes |
 //! | `who` | threads and interrupts as those who do something |
@@ -27,7 +29,7 @@
 //! | `locks` | locks of the kernel and of processes |
 //! | `memory` | pages, memory of the kernel, page faults |
 //! | `churn` | tests of what analyses keep while they go on |
-//! | `random` | numbers for tests |
+//! | `random`, `world` | numbers for tests, and a machine on which threads come and go |
 //!
 //! Each analysis is fed with records in the order of time, keeps what it knows of threads, CPUs and the like,
 //! and gives its answer at the end. What it holds does not grow with the number of records.
@@ -45,6 +47,7 @@ mod intervals;
 mod io;
 mod irqs;
 mod known;
+mod lives;
 mod locks;
 mod memory;
 mod names;
@@ -58,6 +61,7 @@ mod ran;
 mod random;
 mod recorded;
 mod sched;
+mod schedule;
 mod stacks;
 mod state;
 mod summary;
@@ -66,6 +70,8 @@ mod threads;
 mod times;
 mod topic;
 mod who;
+#[cfg(test)]
+mod world;
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -83,6 +89,7 @@ pub use self::{
     },
     irqs::{Irq, Irqs, IrqsAnswer, Softirq, TimeOfCpu},
     known::{Arguments, Context, Event, Follows, Known, KnownEvents, Request, Switch, Tid, Wakeup},
+    lives::Lives,
     locks::{
         Futex, FutexResult, FutexResults, FutexWait, FutexWaiter, FutexWaker, FutexesAnswer, KernelLock,
         KernelLockCaller, KernelLockWaiter, KernelLocksAnswer, LockKind, Locks, LocksAnswer, LocksOfThread,
@@ -96,6 +103,7 @@ pub use self::{
     pairs::Unjoined,
     recorded::Partly,
     sched::{CpuTime, Sched, SchedAnswer, ThreadTime, Waited},
+    schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
     stacks::{FunctionWeight, Pick, StackWeight, Stacks, StacksAnswer, Sum, ThreadWeight, Weight},
     state::Off,
     summary::{EventCount, Oddity, Summary, SummaryAnswer},
@@ -107,8 +115,7 @@ pub use self::{
     io::{Completion, Place, Requests},
     irqs::softirq_name,
     nesting::{Interrupt, Nesting},
-    state::off,
-    threads::Threads,
+    threads::{Index, Thread, Threads},
 };
 use super::{Pace, Watch};
 use ftrace_event::EventTable;
@@ -159,6 +166,10 @@ pub trait Analysis: Clone {
 
     /// Whose events it looks at: those that the topic needs. `None` for all that are known.
     const TOPIC: Option<Topic> = None;
+
+    /// Whether [`Analysis::look`] is to be called with all that is known, as [`Known::Seen`] where the topic
+    /// does not need it: it shows who has a CPU.
+    const SEES_ALL: bool = false;
 
     /// The recording begins at this time: that of its first record, whatever event that is of.
     fn begins(&mut self, _time: u64) {}

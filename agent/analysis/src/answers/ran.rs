@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Switch, Tid};
+use super::Tid;
 
 /// So many are remembered.
 const MOST: usize = 32;
@@ -36,13 +36,13 @@ pub(super) struct Instead {
 }
 
 impl Run {
-    /// The one that a switch takes away.
-    pub(super) fn new(switch: &Switch<'_>, since: u64, until: u64) -> Self {
+    /// A thread with this name had it.
+    pub(super) fn new(tid: Tid, called: &[u8], since: u64, until: u64) -> Self {
         let mut name = [0; NAME];
-        for (to, byte) in name.iter_mut().zip(switch.prev_comm) {
+        for (to, byte) in name.iter_mut().zip(called) {
             *to = *byte;
         }
-        Self { tid: switch.prev, name, since, until }
+        Self { tid, name, since, until }
     }
 
     fn name(&self) -> &[u8] {
@@ -81,14 +81,10 @@ mod tests {
     fn who_ran_most_since_a_time_is_told() {
         let mut ran = Ran::default();
         assert_eq!(ran.most_since(0), Instead::default());
-        let run = |tid, prev_comm, since, until| {
-            let switch = Switch { prev: tid, prev_comm, prev_state: 0, next: 1, next_comm: b"" };
-            Run::new(&switch, since, until)
-        };
         for number in 0..10 {
-            ran.push(run(7, b"seven", number * 10, number * 10 + 4));
-            ran.push(run(8, b"a name of 20 letters", number * 10 + 4, number * 10 + 9));
-            ran.push(run(9, b"nine", number * 10 + 9, number * 10 + 10));
+            ran.push(Run::new(7, &b"seven"[..], number * 10, number * 10 + 4));
+            ran.push(Run::new(8, &b"a name of 20 letters"[..], number * 10 + 4, number * 10 + 9));
+            ran.push(Run::new(9, &b"nine"[..], number * 10 + 9, number * 10 + 10));
         }
         let most = ran.most_since(0);
         assert_eq!(
@@ -101,7 +97,7 @@ mod tests {
             Instead { tid: Some(8), name: b"a name of 20 let".to_vec(), ns: 2, others: 1 }
         );
         for number in 10..60 {
-            ran.push(run(5, b"five", number * 10, number * 10 + 1));
+            ran.push(Run::new(5, &b"five"[..], number * 10, number * 10 + 1));
         }
         assert_eq!(ran.most_since(0), Instead { tid: Some(5), name: b"five".to_vec(), ns: 32, others: 0 });
     }

@@ -1,66 +1,26 @@
-//! How long threads ran, waited for a CPU, and slept.
-//!
-//! A thread is runnable from the moment when it is woken (`sched_waking` or `sched_wakeup`, whichever comes
-//! first) or loses its CPU while it could go on, and waits until `sched_switch` gives it one. Where events
-//! were lost between the ends of an interval, what happened in it is not known. Who runs on a CPU is told by
-//! events of that CPU alone, so that for the time that threads run losses elsewhere do not matter.
-//!
-//! Any event shows that its thread has the CPU. Where that is another thread than the one that got the CPU
-//! last, a switch is missing: the former thread ran up to the last event that shows it there, and what both
-//! did from then on is unknown. So no CPU has two threads at a time.
-//!
-//! Of threads that the recording does not follow, nothing is known from one record to the next: they are in
-//! no row, and a CPU that goes to one of them is unknown until the next switch.
+//! How long threads ran, waited for a CPU, and slept, and how long CPUs were busy: sums of what
+//! [`Schedule`](super::Schedule) tells.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Follows, Known, Names, Scope, Switch, Tid, Times, TimesTold, Topic,
+    Analysis, At, Event, Known, Names, Scope, Tid, Times, TimesTold, Topic,
     ran::{Instead, Ran, Run},
-    state::{self, Off},
+    schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
+    state::Off,
     tally::Room,
-    threads::Threads,
+    threads::{Index, Thread, Threads},
 };
 
 /// Waits that are named: the longest ones.
 const WORST: usize = 10;
 
-/// What a thread does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
-    /// What it did before it was seen is not known.
-    Unknown,
-    /// On this CPU.
-    Runs(u32),
-    /// It waits for a CPU.
-    Waits(Reason),
-    /// It waits for an event that a signal can end.
-    Sleeps,
-    /// It waits for an event that nothing else ends: a disk, mostly.
-    Blocked,
-    /// It was stopped or is traced.
-    Stopped,
-    /// It will not run again.
-    Ended,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    Woken,
-    Preempted,
-}
-
 /// What is known of a thread.
 #[derive(Clone, Debug)]
 struct State {
-    does: Does,
-    since: u64,
-    /// Since when it was not known what it did before; the same time if that was known.
-    unknown_since: u64,
-    /// The number of losses when that began.
-    losses: u64,
+    doing: Doing,
     told: Told,
 }
 
@@ -78,16 +38,11 @@ struct Told {
     preempted: Times,
 }
 
-/// What is known of a CPU.
-#[derive(Clone, Debug)]
+/// What is told of a CPU.
+#[derive(Clone, Debug, Default)]
 struct Cpu {
     /// Who ran there last.
     ran: Ran,
-    since: u64,
-    /// Who runs there; `None` if that is not known.
-    current: Option<Tid>,
-    /// The time of the last event that shows this.
-    seen: u64,
     busy: u64,
     idle: u64,
     unknown: u64,
@@ -97,15 +52,16 @@ struct Cpu {
 /// The analysis.
 #[derive(Clone, Debug)]
 pub struct Sched {
-    scope: Scope,
     threads: Threads<State>,
+    schedule: Schedule,
+    sums: Sums,
+}
+
+/// What is told of CPUs, and of all threads together.
+#[derive(Clone, Debug)]
+struct Sums {
+    scope: Scope,
     cpus: BTreeMap<u32, Cpu>,
-    /// When the recording begins.
-    begin: Option<u64>,
-    /// The time of the first switch on any CPU. Whether there were switches before is not known: a recorder
-    /// begins with one event after the other.
-    first_switch: Option<u64>,
-    losses: u64,
     worst: Vec<Waited>,
     /// For the times of threads.
     room: Room,
@@ -198,217 +154,54 @@ pub struct Waited {
     pub others: usize,
 }
 
-impl State {
-    /// A thread that is seen for the first time.
-    fn new(does: Does, since: u64, losses: u64) -> Self {
-        Self { does, since, unknown_since: since, losses, told: Told::default() }
+impl Scheduled for State {
+    fn new(doing: Doing) -> Self {
+        Self { doing, told: Told::default() }
+    }
+
+    fn doing(&mut self) -> &mut Doing {
+        &mut self.doing
     }
 }
 
 impl Sched {
     /// An analysis of a part of a recording.
     pub fn new(scope: Scope) -> Self {
-        let (threads, cpus, worst) = (Threads::default(), BTreeMap::new(), Vec::new());
-        let (begin, first_switch, room) = (None, None, Room::default());
-        Self { scope, threads, cpus, begin, first_switch, losses: 0, worst, room }
+        let schedule = Schedule::new(scope.others);
+        let sums = Sums { scope, cpus: BTreeMap::new(), worst: Vec::new(), room: Room::default() };
+        Self { threads: Threads::default(), schedule, sums }
     }
 
-    /// A thread changes what it does. Gives what it did until now, if that is known, and for how long.
-    fn turn(&mut self, tid: Tid, name: &[u8], does: Does, at: At) -> Option<(Does, u64)> {
-        let (begin, losses, scope) = (self.begin.unwrap_or(at.time), self.losses, &self.scope);
-        let (_, thread) = self.threads.find(tid, || State::new(Does::Unknown, begin, losses))?;
-        thread.is_called(name);
-        let state = &mut thread.of;
-        let did = if state.losses == losses { state.does } else { Does::Unknown };
-        let part = if scope.has_cpu(at.cpu) { scope.part(state.since, at.time) } else { 0 };
-        state.told.add(did, part);
-        let time = at.time.saturating_sub(state.since);
-        state.unknown_since = if did == Does::Unknown { state.since } else { at.time };
-        (state.does, state.since, state.losses) = (does, at.time, losses);
-        Some((did, time))
+    /// What is counted of the thread with an id.
+    fn told(&mut self, at: At, tid: Tid) -> Option<&mut Told> {
+        let unseen = self.schedule.unseen(at.time);
+        let found = self.threads.find(tid, || State::new(unseen));
+        found.filter(|_| self.sums.scope.has(at)).map(|(_, thread)| &mut thread.of.told)
     }
+}
 
-    fn switch(&mut self, at: At, switch: &Switch<'_>, follows: Follows) {
-        self.vacate(at.cpu, switch.prev);
-        for (tid, name, is_followed) in
-            [(switch.prev, switch.prev_comm, follows.current), (switch.next, switch.next_comm, follows.other)]
-        {
-            if !is_followed {
-                self.show_other(at, tid, name);
-            }
-        }
-        let on_cpu = self.take_cpu(at, switch, follows);
-        if switch.prev != 0 && follows.current {
-            self.put_off(at, switch, on_cpu, follows.every_cpu);
-        }
-        if switch.next != 0 && follows.other {
-            self.put_on(at, switch);
-        }
-    }
-
-    /// A thread is there that the recording does not follow; perhaps not any more, as it has another name.
-    fn show_other(&mut self, at: At, tid: Tid, name: &[u8]) {
-        self.forget(tid);
-        if self.scope.others && tid != 0 {
-            self.turn(tid, name, Does::Unknown, at);
-        }
-    }
-
-    /// A thread has a CPU: any other that was thought to have it has not.
-    fn vacate(&mut self, cpu: u32, tid: Tid) {
-        let current = self.cpus.get(&cpu).and_then(|cpu| cpu.current);
-        if let Some(other) = current.filter(|other| *other != tid && *other != 0) {
-            self.leave_unseen(other);
-        }
-    }
-
-    /// A thread has left its CPU without a record. It ran up to the last event that shows it there.
-    fn leave_unseen(&mut self, tid: Tid) {
-        let Some(thread) = self.threads.current(tid) else { return };
-        let Does::Runs(number) = thread.of.does else { return };
-        let Some(cpu) = self.cpus.get_mut(&number).filter(|cpu| cpu.current == Some(tid)) else {
-            thread.of.does = Does::Unknown;
-            return;
-        };
-        let (since, seen) = (cpu.since, cpu.seen.max(cpu.since));
-        cpu.count(seen, &self.scope);
-        cpu.current = None;
-        let at = At { time: seen, cpu: number };
-        self.has_run(at, tid, since);
-        self.turn(tid, b"", Does::Unknown, at);
-    }
-
-    /// What a thread did up to now is not known.
-    fn forget(&mut self, tid: Tid) {
-        self.leave_unseen(tid);
-        if let Some(thread) = self.threads.current(tid) {
-            thread.of.does = Does::Unknown;
-        }
-    }
-
-    /// An event shows that a thread has the CPU.
-    fn see(&mut self, at: At, tid: Tid, is_followed: bool) {
-        // Before the first switch there is nobody else. An event of the same time may come from another
-        // buffer, whose order is not known.
-        let Some(cpu) = self.cpus.get_mut(&at.cpu).filter(|cpu| at.time > cpu.since) else { return };
-        if cpu.current == Some(tid) {
-            cpu.seen = at.time;
-            return;
-        }
-        // 0 is also the thread of events whose thread is not known.
-        if tid == 0 {
-            return;
-        }
-        self.vacate(at.cpu, tid);
-        self.forget(tid);
-        if let Some(cpu) = self.cpus.get_mut(&at.cpu) {
-            // Also of the idle thread it is not known how long it stayed.
-            cpu.current = None;
-            cpu.count(at.time, &self.scope);
-            (cpu.seen, cpu.current) = (at.time, is_followed.then_some(tid));
-        }
-        if is_followed {
-            self.turn(tid, b"", Does::Runs(at.cpu), at);
-        }
-    }
-
-    /// The CPU goes to another thread. Gives for how long the one before had it, if that is known.
-    fn take_cpu(&mut self, at: At, switch: &Switch<'_>, follows: Follows) -> Option<u64> {
-        let first = *self.first_switch.get_or_insert(at.time);
-        // Nobody else ran there before: there was no switch.
-        let prev = follows.current.then_some(switch.prev);
-        let had_it = prev.filter(|_| follows.from_begin);
-        let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu::new(first, had_it));
-        cpu.current = cpu.current.filter(|current| Some(*current) == prev);
-        let (is_known, since) = (cpu.current.is_some(), cpu.since);
-        cpu.count(at.time, &self.scope);
-        if is_known {
-            cpu.ran.push(Run::new(switch, since, at.time));
-        }
-        (cpu.seen, cpu.current) = (at.time, follows.other.then_some(switch.next));
-        cpu.switches += u64::from(self.scope.has(at));
-        is_known.then(|| at.time.saturating_sub(since))
-    }
-
-    /// A thread gives its CPU away.
-    fn put_off(&mut self, at: At, switch: &Switch<'_>, on_cpu: Option<u64>, sees_every_cpu: bool) {
-        let next = match state::off(switch.prev_state) {
-            // It may run on another one.
-            Some(_) if !sees_every_cpu => Does::Unknown,
-            Some(Off::Preempted) => Does::Waits(Reason::Preempted),
-            Some(Off::Sleeping) => Does::Sleeps,
-            Some(Off::Blocked) => Does::Blocked,
-            Some(Off::Stopped) => Does::Stopped,
-            None => Does::Ended,
-        };
-        match on_cpu {
-            Some(time) => self.has_run(at, switch.prev, at.time.saturating_sub(time)),
-            None => self.forget(switch.prev),
-        }
-        self.turn(switch.prev, switch.prev_comm, next, at);
-        if next == Does::Ended {
-            self.threads.end(switch.prev);
-        }
-    }
-
-    /// A thread has run since then: its CPU says so, whatever else is known of it.
-    fn has_run(&mut self, at: At, tid: Tid, since: u64) {
-        let (begin, losses, scope) = (self.begin.unwrap_or(since), self.losses, &self.scope);
-        let Some((_, thread)) = self.threads.find(tid, || State::new(Does::Unknown, begin, losses)) else {
-            return;
-        };
-        let state = &mut thread.of;
-        let part = |from, to| if scope.has_cpu(at.cpu) { scope.part(from, to) } else { 0 };
-        // It was seen to do something else meanwhile.
-        if since < state.unknown_since {
-            state.does = Does::Unknown;
-            return;
-        }
-        // One that was woken before it was seen to run, or after a loss: what it did until then was not
-        // known.
-        let seen_late = part(since, state.since);
-        state.told.unknown = state.told.unknown.saturating_sub(seen_late);
-        state.told.add(Does::Runs(at.cpu), seen_late);
-        state.told.add(Does::Unknown, part(state.since, since));
-        (state.does, state.since, state.losses) = (Does::Runs(at.cpu), since.max(state.since), losses);
-    }
-
-    /// A thread gets a CPU.
-    fn put_on(&mut self, at: At, switch: &Switch<'_>) {
-        self.leave_unseen(switch.next);
-        let did = self.turn(switch.next, switch.next_comm, Does::Runs(at.cpu), at);
-        if !self.scope.has(at) {
-            return;
-        }
-        let Some((_, thread)) = self.threads.find(switch.next, || State::new(Does::Unknown, at.time, 0))
-        else {
-            return;
-        };
-        thread.of.told.switches += 1;
-        let Some((Does::Waits(reason), wait)) = did else { return };
-        let times = match reason {
-            Reason::Woken => &mut thread.of.told.woken,
-            Reason::Preempted => &mut thread.of.told.preempted,
-        };
-        times.add_within(wait, at.time, &mut self.room);
+impl Sums {
+    /// A thread gets a CPU for which it has waited.
+    fn waited(&mut self, thread: &mut Thread<State>, (time, cpu): (u64, u32), wait: u64, is_woken: bool) {
+        let told = &mut thread.of.told;
+        let times = if is_woken { &mut told.woken } else { &mut told.preempted };
+        times.add_within(wait, time, &mut self.room);
         let is_worst =
             self.worst.len() < WORST || self.worst.last().is_some_and(|least| wait > least.wait_ns);
-        if !is_worst || !self.scope.has_thread(switch.next, &thread.name) {
+        if !is_worst || !self.scope.has_thread(thread.tid, &thread.name) {
             return;
         }
         self.worst.truncate(WORST - 1);
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let instead = self
-            .cpus
-            .get(&at.cpu)
-            .map_or_else(Instead::default, |cpu| cpu.ran.most_since(at.time.saturating_sub(wait)));
+        let instead = (self.cpus.get(&cpu))
+            .map_or_else(Instead::default, |cpu| cpu.ran.most_since(time.saturating_sub(wait)));
         self.worst.push(Waited {
-            tid: switch.next,
+            tid: thread.tid,
             comm: text(&thread.name),
             wait_ns: wait,
-            at_ns: at.time,
-            cpu: at.cpu,
-            is_woken: reason == Reason::Woken,
+            at_ns: time,
+            cpu,
+            is_woken,
             instead_tid: instead.tid,
             instead: text(&instead.name),
             instead_ns: instead.ns,
@@ -416,39 +209,37 @@ impl Sched {
         });
         self.worst.sort_by_key(|waited| std::cmp::Reverse(waited.wait_ns));
     }
-
-    /// A thread is woken.
-    fn wake(&mut self, at: At, tid: Tid, name: &[u8]) {
-        let losses = self.losses;
-        let (begin, scope_at) = (self.begin.unwrap_or(at.time), at);
-        let Some((_, thread)) = self.threads.find(tid, || State::new(Does::Unknown, begin, losses)) else {
-            return;
-        };
-        let state = &thread.of;
-        // One that runs or was woken already is only told so again.
-        if state.losses == losses && matches!(state.does, Does::Runs(_) | Does::Waits(_)) {
-            thread.is_called(name);
-            return;
-        }
-        self.turn(tid, name, Does::Waits(Reason::Woken), scope_at);
-    }
 }
 
-impl Cpu {
-    /// Counts the time up to now as that of who runs there.
-    fn count(&mut self, until: u64, scope: &Scope) {
-        let sum = match self.current {
-            None => &mut self.unknown,
-            Some(0) => &mut self.idle,
-            Some(_) => &mut self.busy,
-        };
-        *sum = sum.saturating_add(scope.part(self.since, until));
-        self.since = until;
+impl Observer<State> for Sums {
+    fn did(&mut self, _: Index, thread: &mut Thread<State>, did: &Did) {
+        let Did { does, since, until, .. } = *did;
+        // The end is on no CPU; where some were asked about, it is none of them.
+        let is_asked = did.cpu.map_or(self.scope.cpus.is_none(), |cpu| self.scope.has_cpu(cpu));
+        if !is_asked {
+            return;
+        }
+        thread.of.told.add(does, self.scope.part(since, until));
+        let Some(cpu) = did.cpu else { return };
+        if let (Does::Woken | Does::Off(Off::Preempted), Does::Runs(_)) = (does, did.next)
+            && self.scope.has(At { time: until, cpu })
+        {
+            self.waited(thread, (until, cpu), until - since, does == Does::Woken);
+        }
     }
 
-    /// One of which nothing else is known.
-    fn new(since: u64, current: Option<Tid>) -> Self {
-        Self { ran: Ran::default(), since, current, seen: since, busy: 0, idle: 0, unknown: 0, switches: 0 }
+    fn had(&mut self, had: &Had<'_>) {
+        let part = self.scope.part(had.since, had.until);
+        let cpu = self.cpus.entry(had.cpu).or_default();
+        let sum = match had.tid {
+            None => &mut cpu.unknown,
+            Some(0) => &mut cpu.idle,
+            Some(_) => &mut cpu.busy,
+        };
+        *sum = sum.saturating_add(part);
+        if let Some(tid) = had.tid {
+            cpu.ran.push(Run::new(tid, had.name, had.since, had.until));
+        }
     }
 }
 
@@ -457,10 +248,10 @@ impl Told {
         let sum = match did {
             Does::Unknown => &mut self.unknown,
             Does::Runs(_) => &mut self.runs,
-            Does::Waits(_) => &mut self.waits,
-            Does::Sleeps => &mut self.sleeps,
-            Does::Blocked => &mut self.blocked,
-            Does::Stopped => &mut self.stopped,
+            Does::Woken | Does::Off(Off::Preempted) => &mut self.waits,
+            Does::Off(Off::Sleeping) => &mut self.sleeps,
+            Does::Off(Off::Blocked) => &mut self.blocked,
+            Does::Off(Off::Stopped) => &mut self.stopped,
             Does::Ended => return,
         };
         *sum = sum.saturating_add(time);
@@ -472,82 +263,59 @@ impl Analysis for Sched {
 
     const TOPIC: Option<Topic> = Some(Topic::Sched);
 
+    const SEES_ALL: bool = true;
+
     fn begins(&mut self, time: u64) {
-        self.begin = Some(time);
+        self.schedule.begins(time);
     }
 
     fn look(&mut self, at: At, event: &Event<'_>) {
-        self.begin.get_or_insert(at.time);
-        if let Some(tid) = event.tid.filter(|_| !matches!(event.known, Known::Switch(_))) {
-            self.see(at, tid, event.follows.current);
-        }
+        let moment = Moment { time: at.time, cpu: at.cpu, event: 0 };
+        self.schedule.look(moment, event, 0, &mut self.threads, &mut self.sums);
         match &event.known {
-            Known::Switch(switch) => self.switch(at, switch, event.follows),
-            Known::Wakeup(wakeup) if wakeup.tid != 0 => match event.follows {
-                Follows { other: true, every_cpu: true, .. } => self.wake(at, wakeup.tid, wakeup.comm),
-                Follows { other: true, .. } => {}
-                Follows { .. } => self.show_other(at, wakeup.tid, wakeup.comm),
-            },
+            Known::Switch(switch) => {
+                self.sums.cpus.entry(at.cpu).or_default().switches += u64::from(self.sums.scope.has(at));
+                if switch.next != 0
+                    && event.follows.other
+                    && let Some(told) = self.told(at, switch.next)
+                {
+                    told.switches += 1;
+                }
+            }
             Known::Migrate { tid } if event.follows.other => {
-                let (begin, losses, is_asked) =
-                    (self.begin.unwrap_or(at.time), self.losses, self.scope.has(at));
-                if let Some((_, thread)) =
-                    self.threads.find(*tid, || State::new(Does::Unknown, begin, losses))
-                {
-                    thread.of.told.migrations += u64::from(is_asked);
+                if let Some(told) = self.told(at, *tid) {
+                    told.migrations += 1;
                 }
             }
-            Known::Fork { child, comm } if event.follows.other => {
-                // Until it is woken for the first time, it is being made.
-                let does = if event.follows.every_cpu { Does::Sleeps } else { Does::Unknown };
-                let state = State::new(does, at.time, self.losses);
-                if let Some(thread) = self.threads.begin(*child, state) {
-                    thread.is_called(comm);
-                }
-            }
-            Known::Fork { child, .. } => self.threads.end(*child),
-            Known::Renamed { tid, comm: Some(comm) } if event.follows.other => {
-                let (begin, losses) = (self.begin.unwrap_or(at.time), self.losses);
-                if let Some((_, thread)) =
-                    self.threads.find(*tid, || State::new(Does::Unknown, begin, losses))
-                {
-                    thread.is_called(comm);
-                }
-            }
-            Known::Freed { tid } => self.threads.end(*tid),
             _ => {}
         }
     }
 
     fn lost(&mut self, at: At) {
-        self.begin.get_or_insert(at.time);
-        self.losses += 1;
-        let since = self.first_switch.unwrap_or(at.time);
-        self.cpus.entry(at.cpu).or_insert(Cpu::new(since, None)).current = None;
+        let at = Moment { time: at.time, cpu: at.cpu, event: 0 };
+        self.schedule.lost(at, None, &mut self.threads, &mut self.sums);
     }
 
     fn restart(&mut self, from: u64) {
-        self.scope.from = Some(from);
-        self.worst.clear();
-        self.room = Room::default();
+        self.sums.scope.from = Some(from);
+        self.sums.worst.clear();
+        self.sums.room = Room::default();
         self.threads.forget_ended();
         for thread in self.threads.iter_mut() {
             thread.of.told = Told::default();
         }
-        for cpu in self.cpus.values_mut() {
+        for cpu in self.sums.cpus.values_mut() {
             (cpu.busy, cpu.idle, cpu.unknown, cpu.switches) = (0, 0, 0, 0);
         }
     }
 
     fn answer(self, end: u64, names: &Names<'_>) -> SchedAnswer {
-        let Self { scope, threads, cpus, losses, worst, .. } = self;
+        let Self { schedule, mut threads, mut sums } = self;
+        schedule.finish(end, &mut threads, &mut sums);
+        let Sums { scope, cpus, worst, .. } = sums;
         let (mut woken, mut preempted) = (Times::default(), Times::default());
         let mut answer = SchedAnswer { worst, ..SchedAnswer::default() };
-        for (number, mut cpu) in cpus {
-            if !scope.has_cpu(number) {
-                continue;
-            }
-            cpu.count(end, &scope);
+        for (number, cpu) in cpus.into_iter().filter(|(number, _)| scope.has_cpu(*number)) {
             answer.cpus.push(CpuTime {
                 cpu: number,
                 busy_ns: cpu.busy,
@@ -562,11 +330,7 @@ impl Analysis for Sched {
             if thread.tid == 0 || !scope.has_thread(thread.tid, name) {
                 continue;
             }
-            let State { does, since, losses: known, mut told, .. } = thread.of;
-            // The end is on no CPU; where some were asked about, it is none of them.
-            if scope.cpus.is_none() {
-                told.add(if known == losses { does } else { Does::Unknown }, scope.part(since, end));
-            }
+            let told = thread.of.told;
             woken.merge(&told.woken);
             preempted.merge(&told.preempted);
             answer.threads.push(ThreadTime {

@@ -30,7 +30,7 @@ pub enum Off {
 }
 
 /// Why a thread gives its CPU away, by its `prev_state`. `None` if it will not run again.
-pub fn off(prev_state: u64) -> Option<Off> {
+pub(super) fn off(prev_state: u64) -> Option<Off> {
     match prev_state & bit::REPORT {
         0 => Some(Off::Preempted),
         bits if bits & bit::DEAD != 0 => None,

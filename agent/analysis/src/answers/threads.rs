@@ -13,7 +13,7 @@ pub(super) const TIDS: usize = 1 << 22;
 const NAME: usize = 64;
 
 /// A thread, by its place in the order in which they were seen.
-pub(crate) type Index = usize;
+pub type Index = usize;
 
 /// A thread.
 #[derive(Clone, Debug)]
@@ -115,9 +115,29 @@ impl<T> Threads<T> {
         self.all.get_mut(index)
     }
 
+    /// Its place in the order in which threads were seen.
+    pub fn current_index(&self, tid: Tid) -> Option<Index> {
+        self.now.get(tid)
+    }
+
     /// The thread that had an id does not have it any more.
     pub fn end(&mut self, tid: Tid) {
         self.now.remove(tid);
+    }
+
+    /// The thread that had an id has another one from now on, where it is a new row: that of the number. Gives
+    /// both, the one that was and the one that is, which `make` makes unless it was seen there before.
+    pub fn take(&mut self, from: Tid, to: Tid, make: impl FnOnce() -> T) -> Option<(Index, Index)> {
+        let was = self.now.get(from);
+        self.now.remove(from);
+        let (is, _) = self.find(to, make)?;
+        Some((was?, is))
+    }
+
+    /// Two different threads.
+    pub fn two(&mut self, one: Index, other: Index) -> Option<(&mut Thread<T>, &mut Thread<T>)> {
+        let [one, other] = self.all.get_disjoint_mut([one, other]).ok()?;
+        Some((one, other))
     }
 
     /// Forgets threads that have ended, and who was left out: the numbers of the others change. All are
@@ -156,7 +176,7 @@ impl<T> Threads<T> {
     }
 
     /// The same.
-    pub(super) fn get_mut(&mut self, index: Index) -> Option<&mut Thread<T>> {
+    pub fn get_mut(&mut self, index: Index) -> Option<&mut Thread<T>> {
         self.all.get_mut(index)
     }
 

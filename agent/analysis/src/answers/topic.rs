@@ -81,7 +81,12 @@ const SWITCHES: &[&str] = &["sched:sched_switch"];
 const WAKEUPS: Need = need("when threads are woken", false, &["sched:sched_waking", "sched:sched_wakeup"]);
 const FIRST_WAKEUPS: Need = need("when new threads are woken", false, &["sched:sched_wakeup_new"]);
 const MOVES: Need = need("moves to other CPUs", false, &["sched:sched_migrate_task"]);
-const FORKS: Need = need("which threads are new", false, &["sched:sched_process_fork"]);
+const NEW: &[&str] = &["sched:sched_process_fork", "task:task_newtask"];
+/// Workers of io_uring and vhost have no fork, and kernels without the other event have that one.
+const FORKS: Need = Need { records: NEW, ..need("which threads are new", false, NEW) };
+const EXECS: Need =
+    need("when a thread gets the id of its process's first one", false, &["sched:sched_process_exec"]);
+const EXITS: Need = need("when threads end", false, &["sched:sched_process_exit", "sched:sched_switch"]);
 const FREED: Need = need("when an id is given to another thread", false, &["sched:sched_process_free"]);
 const RENAMED: Need = need("new names of threads", false, &["task:task_rename"]);
 const CALLS_BEGIN: Need =
@@ -90,19 +95,26 @@ const CALLS_END: Need =
     need("when system calls end", true, &["raw_syscalls:sys_exit", "syscalls:sys_exit_*"]);
 
 const SCHED: &[Need] =
-    &[need("who runs when", true, SWITCHES), WAKEUPS, FIRST_WAKEUPS, MOVES, FORKS, FREED, RENAMED];
+    &[need("who runs when", true, SWITCHES), WAKEUPS, FIRST_WAKEUPS, MOVES, FORKS, EXECS, FREED, RENAMED];
 
 const OFFCPU: &[Need] = &[
     with_stacks(need("when threads sleep", true, SWITCHES)),
     with_stacks(need("who wakes them", false, &["sched:sched_waking", "sched:sched_wakeup"])),
     FIRST_WAKEUPS,
     FORKS,
+    EXECS,
     FREED,
     RENAMED,
 ];
 
-const CPU: &[Need] =
-    &[with_stacks(need("what CPUs do", true, &["timer:hrtimer_expire_entry"])), FORKS, FREED, RENAMED];
+const CPU: &[Need] = &[
+    with_stacks(need("what CPUs do", true, &["timer:hrtimer_expire_entry"])),
+    FORKS,
+    EXECS,
+    EXITS,
+    FREED,
+    RENAMED,
+];
 
 /// Names are those of the file, and of what else there is.
 const STACKS: &[Need] = &[];
@@ -112,6 +124,7 @@ const SYSCALLS: &[Need] = &[
     CALLS_END,
     need("for how long threads sleep in them", false, SWITCHES),
     FORKS,
+    EXECS,
     FREED,
     RENAMED,
 ];
@@ -237,6 +250,7 @@ const IO: &[Need] = &[
     need("which threads share their files", false, &["task:task_newtask"]),
     FORKS,
     need("when files are closed as another program runs", false, &["sched:sched_process_exec"]),
+    EXITS,
     FREED,
     RENAMED,
 ];
@@ -272,6 +286,8 @@ const LOCKS: &[Need] = &[
     need("when they wait no longer", false, &["syscalls:sys_exit_futex", "raw_syscalls:sys_exit"]),
     WAKEUPS,
     need("which threads are of one process", false, &["task:task_newtask"]),
+    EXECS,
+    EXITS,
     FREED,
     RENAMED,
 ];
@@ -315,6 +331,8 @@ const MEMORY: &[Need] = &[
     },
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
+    EXECS,
+    EXITS,
     FREED,
     RENAMED,
 ];
@@ -335,6 +353,7 @@ const SUMMARY: &[Need] = &[
     REQUESTS_END,
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
+    EXECS,
     FREED,
     RENAMED,
 ];

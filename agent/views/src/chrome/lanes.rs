@@ -22,6 +22,9 @@ const DEVICES: u64 = IDS + 1;
 const CPU_LANES: u64 = 1 << 24;
 const DEVICE_LANES: u64 = 1 << 28;
 
+/// Names of threads are added to a lane while it has fewer bytes of them.
+const MOST_NAMES: usize = 128;
+
 /// A thread of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Lane {
@@ -167,9 +170,10 @@ impl Lanes {
     }
 
     fn name_threads(&mut self, finished: &Finished, recording: &Recording<'_>, names: &mut Names<'_>) {
-        // Each lane once, though ids are used again, and processes by their first thread.
-        let mut lanes: BTreeMap<Lane, Vec<u8>> = BTreeMap::new();
+        // Each lane once, with the names of all that had its id, and processes by their first thread.
+        let mut lanes: BTreeMap<Lane, (Vec<u8>, &str)> = BTreeMap::new();
         let mut processes: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut firsts = BTreeSet::new();
         let threads: Vec<(Tid, Vec<u8>)> =
             finished.names(recording).map(|(tid, name)| (tid, name.to_vec())).collect();
         let rows: BTreeSet<u64> = finished
@@ -185,15 +189,22 @@ impl Lanes {
         for (number, (tid, name)) in threads.into_iter().enumerate().filter(|(_, (tid, _))| *tid != 0) {
             let number = number as u32;
             let process = self.process(number, tid);
-            if process == u64::from(tid) || !processes.contains_key(&process) {
-                processes.insert(process, name.clone());
+            if process == u64::from(tid) {
+                if firsts.insert(process) {
+                    processes.insert(process, name.clone());
+                } else {
+                    add_name(processes.entry(process).or_default(), &name);
+                }
+            } else {
+                processes.entry(process).or_insert_with(|| name.clone());
             }
             for (shows, suffix) in
                 [(Shows::Main, ""), (Shows::Second, ": states"), (Shows::Functions, ": functions")]
             {
                 if shows == Shows::Main || rows.contains(&(u64::from(number) << 2 | shows.place())) {
-                    let name = [&*name, suffix.as_bytes()].concat();
-                    lanes.insert(self.thread_lane(number, tid, shows), name);
+                    let lane = lanes.entry(self.thread_lane(number, tid, shows)).or_default();
+                    add_name(&mut lane.0, &name);
+                    lane.1 = suffix;
                 }
             }
         }
@@ -201,7 +212,7 @@ impl Lanes {
             let name = recording.file().metadata().cmdlines.get(tid).unwrap_or_default();
             let lane = Lane { process: tid.into(), thread: tid.into() };
             processes.entry(lane.process).or_insert_with(|| name.to_vec());
-            lanes.entry(lane).or_insert_with(|| name.to_vec());
+            lanes.entry(lane).or_insert_with(|| (name.to_vec(), ""));
         }
         for (process, name) in processes {
             names.process(process, &name);
@@ -209,9 +220,20 @@ impl Lanes {
         // The lanes of a thread stay together.
         let mut lanes: Vec<_> = lanes.into_iter().collect();
         lanes.sort_by_key(|(lane, _)| (lane.process, lane.thread % IDS, lane.thread));
-        for (lane, name) in lanes {
-            names.lane(lane, &name);
+        for (lane, (name, suffix)) in lanes {
+            names.lane(lane, &[&*name, suffix.as_bytes()].concat());
         }
+    }
+}
+
+/// Adds the name of another thread that had the same id, as long as there is room.
+fn add_name(names: &mut Vec<u8>, name: &[u8]) {
+    let is_there = names.split(|byte| *byte == b',').any(|other| other.trim_ascii_start() == name);
+    if names.is_empty() {
+        names.extend_from_slice(name);
+    } else if !is_there && names.len() < MOST_NAMES {
+        names.extend_from_slice(b", ");
+        names.extend_from_slice(name);
     }
 }
 

@@ -120,8 +120,8 @@ impl Calls {
 
     /// A thread ends, and with it the call that it is in.
     pub(super) fn end(&self, at: At, tid: Tid, threads: &mut Threads, sink: &mut Sink) {
-        let Some((index, thread)) = threads.find(tid, Thread::default) else { return };
-        if let Some(open) = thread.of.calls.open.take() {
+        let Some(index) = threads.current_index(tid) else { return };
+        if let Some(open) = threads.get_mut(index).and_then(|thread| thread.of.calls.open.take()) {
             self.tell_open(index as u32, open, at.time, &Losses::default(), sink);
         }
     }

@@ -22,7 +22,7 @@ mod rows;
 mod sched;
 mod slicer;
 
-use analysis::answers::{Event, Known, Tid};
+use analysis::answers::{Doing, Event, Known, Scheduled as _, Tid};
 use ftrace_event::Symbols;
 use ftrace_event::syscalls::CallNames;
 
@@ -42,8 +42,6 @@ pub(crate) mod state {
     pub(crate) const SLEEPS: u32 = 4;
     pub(crate) const BLOCKED: u32 = 5;
     pub(crate) const STOPPED: u32 = 6;
-    /// It will not run again.
-    pub(crate) const ENDED: u32 = 7;
 }
 
 /// When and where a record was made.
@@ -124,7 +122,7 @@ impl Losses {
 /// What is known of a thread.
 #[derive(Debug, Default)]
 struct Thread {
-    doing: sched::Doing,
+    doing: Doing,
     calls: calls::Calling,
     graph: graph::Stack,
 }
@@ -169,26 +167,34 @@ impl Tracks {
     /// Looks at a record that is known.
     fn look(&mut self, at: At, event: &Event<'_>, sink: &mut Sink) {
         let Self { threads, losses, sched, calls, irqs, io, .. } = self;
+        if let Known::Ends { tid } = event.known {
+            // It makes no system call any more.
+            calls.end(at, tid, threads, sink);
+        }
+        sched.look(at, event, threads, sink);
         match &event.known {
-            Known::Switch(switch) => {
-                sched.switch(at, (switch, event.follows), threads, losses, sink);
-                // It makes no system call any more.
-                if analysis::answers::off(switch.prev_state).is_none() {
-                    calls.end(at, switch.prev, threads, sink);
-                    threads.end(switch.prev);
+            Known::Begins { child, comm, is_seen: true, .. } => {
+                if !sched.has_switches() {
+                    threads.begin(*child, Thread::default());
+                }
+                if let Some(thread) = threads.current(*child) {
+                    thread.is_called(comm);
+                    thread.of.calls.born = event.follows.other.then_some(at.time);
                 }
             }
-            Known::Wakeup(wakeup) => sched.wake(at, event, wakeup, threads, losses, sink),
-            Known::Fork { child, comm } if event.follows.other && event.follows.every_cpu => {
-                sched.fork(at, *child, comm, threads, losses);
+            Known::Ends { tid } => threads.end(*tid),
+            Known::Takes { from, to } if !sched.has_switches() => {
+                if let Some((was, is)) = threads.take(*from, *to, Thread::default)
+                    && let Some((was, is)) = threads.two(was, is)
+                {
+                    was.of.goes_on_as(&mut is.of);
+                }
             }
-            Known::Fork { child, .. } => threads.end(*child),
-            Known::Renamed { tid, comm: Some(comm) } => {
+            Known::Renamed { tid, comm: Some(comm), .. } => {
                 if let Some((_, thread)) = threads.find(*tid, Thread::default) {
                     thread.is_called(comm);
                 }
             }
-            Known::Freed { tid } => threads.end(*tid),
             Known::CallEnter { number, is_raw, .. } => {
                 if let Some(tid) = event.tid {
                     calls.enter(at, tid, (*number, *is_raw), threads, losses, sink);
@@ -234,7 +240,7 @@ impl Tracks {
             Row::Gap(at.cpu),
             Part { start: since, end: at.time, arg, last: at.event, ..Part::default() },
         );
-        self.sched.lost(at, since, &mut self.threads, &self.losses, sink);
+        self.sched.lost(at, since, &mut self.threads, sink);
         self.irqs.lost(at, since, sink);
         self.io.lost(sink);
     }
@@ -242,7 +248,7 @@ impl Tracks {
     /// The recording ends: what goes on then is told up to there.
     fn finish(&mut self, end: u64, symbols: &dyn Symbols, sink: &mut Sink) {
         let Self { threads, losses, sched, calls, irqs, io, graph } = self;
-        sched.finish(end, threads, losses, sink);
+        sched.finish(end, threads, sink);
         calls.finish(end, threads, losses, sink);
         irqs.finish(end, sink);
         io.lost(sink);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
-use analysis::answers::{Followed, KnownEvents, Tid, Unjoined};
+use analysis::answers::{Followed, Known, KnownEvents, Lives, Tid, Unjoined};
 use ftrace_event::syscalls::{CallNames, SyscallTable};
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
 use recording::{Recording, full_name};
@@ -42,6 +42,7 @@ pub(crate) struct Slicer<'r> {
     recording: &'r Recording<'r>,
     uses: FastMap<u16, Use>,
     known: KnownEvents,
+    lives: Lives,
     followed: Followed,
     graph: GraphEvents,
     symbols: Arc<SymbolTable>,
@@ -85,7 +86,7 @@ impl<'r> Slicer<'r> {
         let events = recording.events();
         let calls = CallNames::of(calls, events);
         let unjoined = Unjoined::of_file(file, events);
-        let known = KnownEvents::of(events, |event| !unjoined.has(event));
+        let known = KnownEvents::of(events, |event| !unjoined.has(event)).with_seen(events);
         let graph = GraphEvents::of(events);
         let left_out = LeftOut { begins: unjoined.calls_begin_unseen, ends: unjoined.calls_end_unseen };
         let mut uses = FastMap::default();
@@ -105,6 +106,7 @@ impl<'r> Slicer<'r> {
             recording,
             uses,
             known,
+            lives: Lives::default(),
             followed: Followed::of(file, events),
             graph,
             symbols: Arc::new(symbols),
@@ -135,21 +137,35 @@ impl<'r> Slicer<'r> {
         let at = At { time, cpu: record.cpu, event: self.count };
         let before = self.last.insert((record.buffer, record.cpu), time);
         if let Some(count) = record.missed {
+            self.lives.lost();
             self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
         }
         let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
-        // Before it is looked at: with its last record a thread ends, and its id is nobody's.
-        let thread = tid.and_then(|tid| self.tracks.thread(tid));
+        let mut thread = None;
         if self.channels.get(record.buffer) == Some(&used.channel) {
             self.followed.note(id, record);
-            if let Some(mut event) = self.known.read(id, record.data) {
-                self.followed.mark(&mut event);
-                self.tracks.look(at, &event, &mut self.sink);
+            if let Some(event) = self.known.read(id, record.data) {
+                let Self { lives, followed, tracks, sink, .. } = self;
+                lives.tell(&event, |mut event| {
+                    followed.mark(&mut event);
+                    // When it is told whose the id is by now, and before it is nobody's any more.
+                    let is_told = matches!(
+                        event.known,
+                        Known::Begins { .. } | Known::Ends { .. } | Known::Takes { .. }
+                    );
+                    if !is_told {
+                        thread = tid.and_then(|tid| tracks.thread(tid));
+                    }
+                    tracks.look(at, &event, sink);
+                });
+                return Some(Taken { at, tid, thread, is_drawn: used.is_drawn });
             } else if self.graph.contains(id) {
+                thread = tid.and_then(|tid| self.tracks.thread(tid));
                 let which = (&self.graph, id, tid);
                 self.tracks.graph(at, record.data, which, &*self.symbols, &mut self.sink);
             }
         }
+        let thread = thread.or_else(|| tid.and_then(|tid| self.tracks.thread(tid)));
         Some(Taken { at, tid, thread, is_drawn: used.is_drawn })
     }
 

@@ -104,7 +104,6 @@ pub struct Io {
     rooms: Rooms,
     begin: Option<u64>,
     losses: u64,
-    has_new_tasks: bool,
     /// What there was at the beginning, as long as no events were lost since.
     initial: Option<Initial>,
     device_names: BTreeMap<u64, String>,
@@ -124,7 +123,6 @@ impl Io {
             rooms: Rooms::default(),
             begin: None,
             losses: 0,
-            has_new_tasks: false,
             initial: None,
             device_names: BTreeMap::new(),
         }
@@ -259,15 +257,34 @@ impl Io {
     }
 
     /// A thread is new. It has the open files of the one that made it, or a copy.
-    fn new_task(&mut self, parent: Option<Tid>, child: Tid, comm: &[u8], shares_files: bool) {
-        self.has_new_tasks = true;
-        let of = parent.and_then(|parent| self.table(parent));
-        self.end(child);
+    fn new_task(&mut self, parent: Option<Tid>, child: Tid, shares_files: bool) {
+        let Some(of) = parent.and_then(|parent| self.table(parent)) else { return };
+        let Some(thread) = self.threads.current(child).filter(|thread| thread.of.table.is_none()) else {
+            return;
+        };
         let tables = &mut self.open_files.tables;
-        let table = of.map(|of| if shares_files { tables.share(of) } else { tables.copy(of, child) });
-        match self.threads.begin(child, State { table, ..State::default() }) {
-            Some(thread) => thread.is_called(comm),
-            None => table.into_iter().for_each(|table| self.open_files.tables.release(table)),
+        let table = if shares_files { tables.share(of) } else { tables.copy(of, child) };
+        thread.of.table = Some(table);
+    }
+
+    /// A thread has another id from now on.
+    fn take(&mut self, from: Tid, to: Tid) {
+        if let Some((was, is)) = self.threads.take(from, to, State::default)
+            && let Some((was, is)) = self.threads.two(was, is)
+        {
+            if let Some(table) = was.of.table.take()
+                && let Some(before) = is.of.table.replace(table)
+            {
+                self.open_files.tables.release(before);
+            }
+            if let Some(calls) = &mut was.of.calls
+                && let Some(open) = calls.open.take()
+            {
+                is.of.calls.get_or_insert_default().open = Some(open);
+            }
+        }
+        if let Some(initial) = &mut self.initial {
+            initial.forget(from);
         }
     }
 
@@ -366,11 +383,10 @@ impl Io {
 
     /// Forgets the files and requests of threads that were forgotten.
     fn begin_anew(&mut self, from: u64) {
-        let Self { scope, calls, device_names, has_new_tasks, losses, .. } = self;
+        let Self { scope, calls, device_names, losses, .. } = self;
         *self = Self {
             calls: std::mem::take(calls),
             device_names: std::mem::take(device_names),
-            has_new_tasks: *has_new_tasks,
             losses: *losses,
             begin: Some(from),
             ..Self::new(scope.clone(), None)
@@ -468,23 +484,23 @@ impl Analysis for Io {
                 let place = Place::new(*device, *sector, rwbs);
                 self.complete(at, event, Completion { place, sectors: *sectors, is_failed: *is_failed });
             }
-            Known::NewTask { child, comm, shares_files, .. } => {
-                self.new_task(event.tid, *child, comm, *shares_files);
-            }
-            // It comes behind the other event of the same thread.
-            Known::Fork { child, comm } if !self.has_new_tasks => {
+            Known::Begins { child, comm, is_seen: true, .. } => {
                 self.end(*child);
                 if let Some(thread) = self.threads.begin(*child, State::default()) {
                     thread.is_called(comm);
                 }
             }
-            Known::Exec { tid } => self.exec(*tid),
-            Known::Renamed { tid, comm: Some(comm) } => {
+            Known::NewTask { child, shares_files, .. } => {
+                self.new_task(event.tid, *child, *shares_files);
+            }
+            Known::Exec { tid, .. } => self.exec(*tid),
+            Known::Takes { from, to } => self.take(*from, *to),
+            Known::Renamed { tid, comm: Some(comm), .. } => {
                 if let Some((_, thread)) = self.threads.find(*tid, State::default) {
                     thread.is_called(comm);
                 }
             }
-            Known::Freed { tid } => self.end(*tid),
+            Known::Ends { tid } => self.end(*tid),
             _ => {}
         }
     }

@@ -77,6 +77,8 @@ impl Story {
 
     fn fork(&mut self, time: u64, parent: Tid, child: Tid, shares_files: bool) {
         let (is_thread, shares_memory) = (shares_files, shares_files);
+        let begins = Known::Begins { child, comm: b"child", is_thread, is_seen: true };
+        self.look(time, parent, begins);
         let known = Known::NewTask { child, comm: b"child", shares_files, is_thread, shares_memory };
         self.look(time, parent, known);
     }
@@ -331,7 +333,7 @@ fn threads_share_their_files_and_processes_copy_them() {
     story.call(160, 3, nr::READ, &[3], 30);
     story.call(170, 3, nr::DUP2, &[3, 1], 1);
     story.call(180, 3, nr::FCNTL, &[3, 0, 10], 10);
-    story.look(190, 3, Known::Exec { tid: 3 });
+    story.look(190, 3, Known::Exec { tid: 3, from: None });
     story.call(200, 3, nr::WRITE, &[1], 40);
     story.call(210, 3, nr::WRITE, &[10], 50);
     story.call(220, 3, nr::WRITE, &[4], 60);
@@ -339,7 +341,7 @@ fn threads_share_their_files_and_processes_copy_them() {
     story.call(240, 2, nr::CLOSE_RANGE, &[4, 0xffff_ffff, 0], 0);
     story.call(250, 1, nr::WRITE, &[4], 80);
     // The id is given to another process.
-    story.look(260, 3, Known::Freed { tid: 3 });
+    story.look(260, 3, Known::Ends { tid: 3 });
     story.call(270, 3, nr::WRITE, &[1], 90);
     let answer = story.answer(300);
     assert_eq!(file(&answer, "/a"), (1, 30, 2, 90));
@@ -440,11 +442,11 @@ fn what_was_open_or_under_way_over_a_loss_is_unknown() {
 #[test]
 fn a_part_of_a_recording_is_told() {
     let mut story = Story::of(Scope { from: Some(125), names: vec!["o*".to_owned()], ..Scope::default() });
-    story.look(90, 1, Known::Renamed { tid: 1, comm: Some(b"one") });
-    story.look(90, 2, Known::Renamed { tid: 2, comm: Some(b"two") });
+    story.look(90, 1, Known::Renamed { tid: 1, comm: Some(b"one"), before: b"" });
+    story.look(90, 2, Known::Renamed { tid: 2, comm: Some(b"two"), before: b"" });
     story.open(100, 1, ("/a", 0), 3);
     story.fork(105, 1, 2, true);
-    story.look(106, 2, Known::Renamed { tid: 2, comm: Some(b"two") });
+    story.look(106, 2, Known::Renamed { tid: 2, comm: Some(b"two"), before: b"" });
     story.call(110, 1, nr::READ, &[3], 10);
     story.enter(120, 1, nr::READ, &[3], None);
     story.exit(130, 1, nr::READ, 20);
@@ -452,8 +454,8 @@ fn a_part_of_a_recording_is_told() {
     story.issue(110, 1, (8, 512, "R"));
     story.issue(110, 2, (16, 512, "R"));
     story.complete(150, (8, 1, "R"), false);
-    story.look(151, 1, Known::Renamed { tid: 1, comm: Some(b"one") });
-    story.look(151, 2, Known::Renamed { tid: 2, comm: Some(b"two") });
+    story.look(151, 1, Known::Renamed { tid: 1, comm: Some(b"one"), before: b"" });
+    story.look(151, 2, Known::Renamed { tid: 2, comm: Some(b"two"), before: b"" });
     story.complete(160, (16, 1, "R"), false);
     let answer = story.answer(225);
     assert_eq!(file(&answer, "/a"), (1, 20, 0, 0));
@@ -470,7 +472,7 @@ fn a_new_count_has_what_goes_on() {
     story.open(100, 1, ("/a", 0), 3);
     story.call(110, 1, nr::READ, &[3], 10);
     story.issue(120, 9, (8, 512, "R"));
-    story.look(125, 9, Known::Freed { tid: 9 });
+    story.look(125, 9, Known::Ends { tid: 9 });
     story.enter(130, 1, nr::READ, &[3], None);
     story.0.restart(150);
     story.exit(160, 1, nr::READ, 20);

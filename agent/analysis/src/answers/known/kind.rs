@@ -7,15 +7,24 @@ use ftrace_event::syscalls::ANY;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Switch,
-    Wakeup { is_new: bool },
+    Wakeup {
+        is_new: bool,
+    },
     Migrate,
     Fork,
     NewTask,
     Renamed,
     Exec,
+    Exit,
     Freed,
-    CallEnter { is_raw: bool },
-    CallExit { is_raw: bool },
+    /// Of an event that is not wanted for anything else.
+    Seen,
+    CallEnter {
+        is_raw: bool,
+    },
+    CallExit {
+        is_raw: bool,
+    },
     AnyCallExit,
     IrqEntry,
     IrqExit,
@@ -30,11 +39,19 @@ pub(super) enum Kind {
     LockEnd,
     PageAlloc,
     PageFree,
-    SlabAlloc { is_kmalloc: bool },
+    SlabAlloc {
+        is_kmalloc: bool,
+    },
     SlabFree,
-    PageFault { is_user: bool },
-    ReclaimBegin { is_of_group: bool },
-    ReclaimEnd { is_of_group: bool },
+    PageFault {
+        is_user: bool,
+    },
+    ReclaimBegin {
+        is_of_group: bool,
+    },
+    ReclaimEnd {
+        is_of_group: bool,
+    },
     OomVictim,
 }
 
@@ -72,8 +89,9 @@ impl Kind {
             "sched_migrate_task" => (Self::Migrate, &["pid"]),
             "sched_process_fork" => (Self::Fork, &["child_pid", "child_comm"]),
             "task_newtask" => (Self::NewTask, &["pid", "comm", "clone_flags"]),
-            "sched_process_exec" => (Self::Exec, &["pid"]),
-            "task_rename" => (Self::Renamed, &["pid", "newcomm"]),
+            "sched_process_exec" => (Self::Exec, &["pid", "old_pid"]),
+            "sched_process_exit" => (Self::Exit, &["pid"]),
+            "task_rename" => (Self::Renamed, &["pid", "newcomm", "oldcomm"]),
             "sched_process_free" => (Self::Freed, &["pid"]),
             _ => return None,
         })
@@ -150,6 +168,8 @@ pub(super) fn meaning(field: &str) -> Meaning {
 /// Whether an event is understood without this field: names are shown where they are known; nothing goes
 /// without numbers, but for those of calls, which events have in their names. (`mark_victim` has the name of
 /// the thread from Linux 6.8 on; `block_rq_complete` has `error` from 4.15 on.)
-pub(super) fn is_optional(field: &str) -> bool {
-    field.ends_with("comm") || matches!(field, "name" | "rwbs" | "error" | "args" | "__syscall_nr")
+pub(super) fn is_optional(kind: Kind, field: &str) -> bool {
+    kind == Kind::Renamed && field == "pid"
+        || field.ends_with("comm")
+        || matches!(field, "name" | "rwbs" | "error" | "args" | "__syscall_nr" | "old_pid")
 }

@@ -99,18 +99,53 @@ pub enum Known<'r> {
         tid: Tid,
         /// Its name, where the record has it.
         comm: Option<&'r [u8]>,
+        /// The name that it had, where the record has it.
+        before: &'r [u8],
     },
     /// `sched:sched_process_exec`: a process runs another program from now on, with this thread as its only
     /// one.
     Exec {
+        /// The thread, as the first one of its process.
+        tid: Tid,
+        /// The id that it had before, where the record has it.
+        from: Option<Tid>,
+    },
+    /// `sched:sched_process_exit`: a thread ends.
+    Exit {
         /// The thread.
         tid: Tid,
     },
-    /// `sched:sched_process_free`: the id may be given to another thread.
+    /// `sched:sched_process_free`: the kernel forgets a thread. Its id may be another one's by then.
     Freed {
-        /// The thread.
+        /// The id that it had.
         tid: Tid,
     },
+    /// An id has a new thread, as [`Lives`](super::Lives) says.
+    Begins {
+        /// The thread.
+        child: Tid,
+        /// Its name, where the record has it.
+        comm: &'r [u8],
+        /// Whether it is known to be of the process that made it.
+        is_thread: bool,
+        /// Whether it was seen to begin; otherwise it was found to have an id that nobody had.
+        is_seen: bool,
+    },
+    /// An id has no thread any more, as [`Lives`](super::Lives) says.
+    Ends {
+        /// The id.
+        tid: Tid,
+    },
+    /// A thread has another id from now on, as [`Lives`](super::Lives) says: that of the first thread of its
+    /// process, whose place it takes.
+    Takes {
+        /// The id that it had.
+        from: Tid,
+        /// The id that it has.
+        to: Tid,
+    },
+    /// Something else, which shows that its thread has the CPU.
+    Seen,
     /// A system call begins: of `raw_syscalls` or of `syscalls`.
     CallEnter {
         /// The number of the call: that of the machine, or one of [`CallNames`] where the record has none.
@@ -291,7 +326,8 @@ impl Plan {
         for (place, name) in fields.iter_mut().zip(names) {
             *place = event.typed(name, meaning(name));
         }
-        let is_complete = names.iter().zip(&fields).all(|(name, field)| field.is_some() || is_optional(name));
+        let is_complete =
+            names.iter().zip(&fields).all(|(name, field)| field.is_some() || is_optional(kind, name));
         let mut call = None;
         if matches!(kind, Kind::CallEnter { is_raw: false } | Kind::CallExit { is_raw: false }) {
             // Kernels before 3.15 call it `nr`.
@@ -418,6 +454,25 @@ impl KnownEvents {
         events.iter().filter(is_it).any(|event| self.contains(event.format().id))
     }
 
+    /// The same, and of all others that are known that their threads have the CPU.
+    #[must_use]
+    pub fn with_seen(mut self, events: &EventTable) -> Self {
+        let calls = CallNames::of(None, events);
+        for event in events.iter().filter(|event| !event.is_stack()) {
+            if let Some(plan) = self.plans.get_mut(usize::from(event.format().id))
+                && plan.is_none()
+            {
+                *plan = Plan::of(event, &calls).map(|plan| Plan { kind: Kind::Seen, ..plan });
+            }
+        }
+        self
+    }
+
+    /// Whether a record of an event tells no more than that its thread has the CPU.
+    pub fn is_seen_only(&self, id: u16) -> bool {
+        self.plans.get(usize::from(id)).and_then(Option::as_ref).is_some_and(|plan| plan.kind == Kind::Seen)
+    }
+
     /// Whether an event is known.
     pub fn contains(&self, id: u16) -> bool {
         self.plans.get(usize::from(id)).is_some_and(Option::is_some)
@@ -428,11 +483,10 @@ impl KnownEvents {
     pub fn read<'r>(&self, id: u16, record: &'r [u8]) -> Option<Event<'r>> {
         let plan = self.plans.get(usize::from(id))?.as_ref()?;
         let common = |field: Option<FieldReader>| field?.number(record);
-        Some(Event::whole(
-            common(plan.common_pid).map(|tid| tid as Tid),
-            Context::of(common(plan.common_flags).unwrap_or(0)),
-            Fields { of: &plan.fields, call: plan.call, record }.known(plan.kind)?,
-        ))
+        let tid = common(plan.common_pid).map(|tid| tid as Tid);
+        let context = Context::of(common(plan.common_flags).unwrap_or(0));
+        let fields = Fields { of: &plan.fields, call: plan.call, record };
+        Some(Event::whole(tid, context, fields.known(plan.kind, tid)?))
     }
 }
 
@@ -499,7 +553,7 @@ impl<'r> Fields<'_, 'r> {
         std::array::from_fn(|_| numbers.next().flatten())
     }
 
-    fn known(&self, kind: Kind) -> Option<Known<'r>> {
+    fn known(&self, kind: Kind, current: Option<Tid>) -> Option<Known<'r>> {
         Some(match kind {
             Kind::Switch => Known::Switch(Switch {
                 prev: self.tid(0)?,
@@ -523,8 +577,15 @@ impl<'r> Fields<'_, 'r> {
                     shares_memory: flags & (clone::VM | clone::VFORK) == clone::VM,
                 }
             }
-            Kind::Renamed => Known::Renamed { tid: self.tid(0)?, comm: self.text_if_there(1) },
-            Kind::Exec => Known::Exec { tid: self.tid(0)? },
+            // Some kernels leave the id out: nearly always it is that of the thread itself.
+            Kind::Renamed => Known::Renamed {
+                tid: self.tid(0).or(current)?,
+                comm: self.text_if_there(1),
+                before: self.text(2),
+            },
+            Kind::Exec => Known::Exec { tid: self.tid(0)?, from: self.tid(1) },
+            Kind::Exit => Known::Exit { tid: self.tid(0)? },
+            Kind::Seen => Known::Seen,
             Kind::Freed => Known::Freed { tid: self.tid(0)? },
             Kind::CallEnter { is_raw } => Known::CallEnter {
                 number: self.call_number()?,

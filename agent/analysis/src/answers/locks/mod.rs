@@ -218,10 +218,21 @@ impl Locks {
     }
 
     /// A new thread has an id.
-    fn begin_thread(&mut self, at: At, tid: Tid, name: &[u8], process: Option<Process>) {
+    fn begin_thread(&mut self, at: At, tid: Tid, name: &[u8]) {
         self.end_thread(at, tid);
-        if let Some(thread) = self.threads.begin(tid, State { process, ..State::default() }) {
+        if let Some(thread) = self.threads.begin(tid, State::default()) {
             thread.is_called(name);
+        }
+    }
+
+    /// A thread has another id from now on.
+    fn take(&mut self, from: Tid, to: Tid) {
+        self.processes.forget(from);
+        if let Some((was, is)) = self.threads.take(from, to, State::default)
+            && let Some((was, is)) = self.threads.two(was, is)
+        {
+            (is.of.process, is.of.call) = (was.of.process, was.of.call.take());
+            is.of.waits = std::mem::take(&mut was.of.waits);
         }
     }
 
@@ -290,21 +301,32 @@ impl Analysis for Locks {
                 self.exit(at, tid, (*number, *result), *is_raw);
             }
             (Known::Wakeup(wakeup), _) => self.wakeup(event, wakeup.tid),
-            (Known::NewTask { child, comm, is_thread, shares_memory, .. }, parent) => {
+            (Known::Begins { child, comm, is_seen: true, .. }, _) => self.begin_thread(at, *child, comm),
+            (Known::NewTask { child, is_thread, shares_memory, .. }, parent) => {
                 let process = if *is_thread || *shares_memory {
                     parent.and_then(|parent| self.find(parent)?.1.process)
                 } else {
                     Some(self.processes.begin(*child))
                 };
-                self.begin_thread(at, *child, comm, process);
+                if let Some(thread) = self.threads.current(*child) {
+                    thread.of.process = process;
+                }
             }
-            (Known::Renamed { tid, comm: Some(comm) }, _) => {
+            (Known::Exec { tid, .. }, _) => {
+                // Its memory is another process's from now on.
+                let process = self.processes.begin(*tid);
+                if let Some((_, state)) = self.find(*tid) {
+                    state.process = Some(process);
+                }
+            }
+            (Known::Takes { from, to }, _) => self.take(*from, *to),
+            (Known::Renamed { tid, comm: Some(comm), .. }, _) => {
                 self.find(*tid);
                 if let Some(thread) = self.threads.current(*tid) {
                     thread.is_called(comm);
                 }
             }
-            (Known::Freed { tid }, _) => self.end_thread(at, *tid),
+            (Known::Ends { tid }, _) => self.end_thread(at, *tid),
             _ => {}
         }
     }

@@ -89,6 +89,8 @@ impl Story {
     }
 
     fn new_task(&mut self, time: u64, parent: Tid, child: Tid, is_thread: bool) {
+        let begins = Known::Begins { child, comm: b"child", is_thread, is_seen: true };
+        self.of_thread(time, parent, begins);
         let known = Known::NewTask {
             child,
             comm: b"child",
@@ -218,7 +220,7 @@ fn a_thread_id_that_is_used_again_waits_for_nothing() {
     let mut story = Story::new(&[(7, 5), (5, 5)]);
     story.begin(100, 7, 1, MUTEX);
     story.enter(110, 7, 0x10, WAIT);
-    story.of_thread(150, 2, Known::Freed { tid: 7 });
+    story.of_thread(150, 2, Known::Ends { tid: 7 });
     story.new_task(160, 2, 7, false);
     story.end(200, 7, 1, 0);
     story.exit(201, 7, 0);
@@ -361,8 +363,8 @@ fn two_events_of_one_call_are_one_wait() {
 fn what_is_asked_about() {
     let names = vec!["t*".to_owned()];
     let mut story = Story::of(Scope { from: Some(100), names, ..Scope::default() }, &[(1, 1), (2, 1)]);
-    story.of_thread(1, 1, Known::Renamed { tid: 1, comm: Some(b"one") });
-    story.of_thread(1, 2, Known::Renamed { tid: 2, comm: Some(b"two") });
+    story.of_thread(1, 1, Known::Renamed { tid: 1, comm: Some(b"one"), before: b"" });
+    story.of_thread(1, 2, Known::Renamed { tid: 2, comm: Some(b"two"), before: b"" });
     story.call((10, 90), 2, (0x10, WAIT), 0);
     // Of what ends in the time that is asked about, what is in it.
     story.call((95, 105), 2, (0x10, WAIT), 0);
@@ -397,10 +399,10 @@ fn what_is_asked_about() {
 #[test]
 fn a_new_count_has_what_goes_on() {
     let mut story = Story::new(&[(1, 1), (2, 1)]);
-    story.of_thread(1, 3, Known::Freed { tid: 3 });
+    story.of_thread(1, 3, Known::Ends { tid: 3 });
     story.call((10, 20), 2, (0x10, WAIT), 0);
-    story.of_thread(30, 9, Known::Renamed { tid: 9, comm: Some(b"gone") });
-    story.of_thread(31, 9, Known::Freed { tid: 9 });
+    story.of_thread(30, 9, Known::Renamed { tid: 9, comm: Some(b"gone"), before: b"" });
+    story.of_thread(31, 9, Known::Ends { tid: 9 });
     story.enter(40, 1, 0x10, WAIT);
     story.begin(50, 2, 1, MUTEX);
     let of = story.0.awaits_stack().unwrap();

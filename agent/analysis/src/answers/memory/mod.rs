@@ -251,17 +251,24 @@ impl Analysis for Memory {
                 let by = Who::of(event, &mut self.threads, State::default);
                 self.kill(at, by, tid, comm);
             }
-            Known::Renamed { tid, comm: Some(comm) } => {
+            Known::Renamed { tid, comm: Some(comm), .. } => {
                 if let Some((_, thread)) = self.threads.find(tid, State::default) {
                     thread.is_called(comm);
                 }
             }
-            Known::Fork { child, comm } => {
+            Known::Begins { child, comm, is_seen: true, .. } => {
                 if let Some(thread) = self.threads.begin(child, State::default()) {
                     thread.is_called(comm);
                 }
             }
-            Known::Freed { tid } => self.threads.end(tid),
+            Known::Ends { tid } => self.threads.end(tid),
+            Known::Takes { from, to } => {
+                if let Some((was, is)) = self.threads.take(from, to, State::default)
+                    && let Some((was, is)) = self.threads.two(was, is)
+                {
+                    is.of.reclaims = was.of.reclaims.take();
+                }
+            }
             _ => {}
         }
     }

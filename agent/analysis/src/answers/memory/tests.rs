@@ -47,7 +47,7 @@ fn thread(answer: &MemoryAnswer, tid: Option<Tid>) -> &MemoryOfThread {
 #[test]
 fn pages_are_counted_by_order_and_thread() {
     let mut story = Story::new();
-    story.of_thread(5, 1, Known::Renamed { tid: 1, comm: Some(b"one") });
+    story.of_thread(5, 1, Known::Renamed { tid: 1, comm: Some(b"one"), before: b"" });
     story.of_thread(10, 1, allocated(0x100, 3));
     story.of_thread(20, 1, allocated(0x200, 0));
     story.of_thread(30, 1, Known::PageAlloc { pfn: None, order: 9 });
@@ -105,7 +105,7 @@ fn objects_are_counted_by_code_cache_and_thread() {
 #[test]
 fn faults_reclaims_and_kills_are_of_threads() {
     let mut story = Story::new();
-    story.of_thread(5, 1, Known::Renamed { tid: 7, comm: Some(b"victim") });
+    story.of_thread(5, 1, Known::Renamed { tid: 7, comm: Some(b"victim"), before: b"" });
     for (tid, is_user) in [(1, true), (1, true), (1, false), (2, false)] {
         story.of_thread(10, tid, Known::PageFault { address: 0x1000, is_user });
     }
@@ -154,8 +154,8 @@ fn a_thread_id_that_is_used_again_is_another_thread() {
     let mut story = Story::new();
     story.of_thread(10, 1, allocated(0x100, 0));
     story.of_thread(20, 1, Known::ReclaimBegin { is_of_group: false });
-    story.of_thread(30, 2, Known::Freed { tid: 1 });
-    story.of_thread(40, 2, Known::Fork { child: 1, comm: b"new" });
+    story.of_thread(30, 2, Known::Ends { tid: 1 });
+    story.of_thread(40, 2, Known::Begins { child: 1, comm: b"new", is_thread: false, is_seen: true });
     story.of_thread(50, 1, allocated(0x200, 1));
     story.of_thread(60, 1, freed(0x100, 0));
     story.of_thread(70, 1, Known::ReclaimEnd { is_of_group: false, pages: 1 });

@@ -131,7 +131,7 @@ impl OffCpuAnswer {
         }
         let teller = Teller { off_cpu: &off_cpu, names };
         let mut answer = Self {
-            left_out: off_cpu.rooms.left_out + off_cpu.parts.left_out() + off_cpu.chains.left_out(),
+            left_out: off_cpu.sums.rooms.left_out + off_cpu.parts.left_out() + off_cpu.sums.chains.left_out(),
             ..Self::default()
         };
         let mut reasons: BTreeMap<Reason, Told> = BTreeMap::new();
@@ -196,6 +196,7 @@ impl Teller<'_, '_> {
         let thread = self.off_cpu.threads.get(index)?;
         let name = self.names.of_thread(thread.tid, &thread.name);
         self.off_cpu
+            .sums
             .scope
             .has_thread(thread.tid, name)
             .then(|| (thread.tid, String::from_utf8_lossy(name).into_owned()))
@@ -230,7 +231,7 @@ impl Teller<'_, '_> {
     ) -> OffCpuStack {
         let mut wakers: Vec<Wakers> = (of.chains.into_iter())
             .map(|(chain, count, total_ns)| {
-                let chain = self.off_cpu.chains.links(chain).map(|link| self.link(link)).collect();
+                let chain = self.off_cpu.sums.chains.links(chain).map(|link| self.link(link)).collect();
                 Wakers { chain, count, total_ns }
             })
             .collect();

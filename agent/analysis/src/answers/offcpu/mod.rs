@@ -24,11 +24,12 @@ pub use self::{
     reason::Reason,
 };
 use super::{
-    Analysis, At, Event, Follows, Frames, Known, Names, Scope, Switch, Tid, Times, Topic, Wakeup,
+    Analysis, At, Event, Frames, Known, Names, Scope, Tid, Times, Topic, Wakeup,
     parts::{Parts, StackParts},
-    state::{self, Off},
+    schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
+    state::Off,
     tally::Room,
-    threads::Threads,
+    threads::{Index, Thread, Threads},
     who::Who,
 };
 
@@ -40,7 +41,6 @@ const MOST_KEYS: usize = 1 << 17;
 struct Open {
     off: Off,
     since: u64,
-    losses: u64,
     stack: StackParts,
     woken: Option<Woken>,
 }
@@ -65,28 +65,32 @@ struct Woken {
 /// What is known of a thread.
 #[derive(Clone, Debug)]
 struct State {
+    doing: Doing,
     /// `None` while it has a CPU, or while that is not known.
     open: Option<Open>,
+    /// Who woke it while it had a CPU.
+    woken_early: Option<Woken>,
     /// When it was woken last, and by whom.
     woken: Option<(u64, Chain)>,
     unknown: u64,
-    /// Since when nothing is known of it.
-    unknown_since: Option<u64>,
     told: BTreeMap<Key, Told>,
 }
 
+impl Scheduled for State {
+    fn new(doing: Doing) -> Self {
+        Self { doing, open: None, woken_early: None, woken: None, unknown: 0, told: BTreeMap::new() }
+    }
+
+    fn doing(&mut self) -> &mut Doing {
+        &mut self.doing
+    }
+
+    fn goes_on_as(&mut self, other: &mut Self) {
+        other.woken = self.woken;
+    }
+}
+
 impl State {
-    fn new(unknown_since: Option<u64>) -> Self {
-        Self { open: None, woken: None, unknown: 0, unknown_since, told: BTreeMap::new() }
-    }
-
-    /// It has a CPU, and if it was without one before, nothing says since when.
-    fn runs_unseen(&mut self, at: At, scope: &Scope) {
-        if let Some(open) = self.open.take() {
-            self.unknown += scope.part(open.since, at.time);
-        }
-    }
-
     /// What is told of intervals. `None` if there is no room.
     fn told(&mut self, key: Key, rooms: &mut Rooms) -> Option<&mut Told> {
         match self.told.entry(key) {
@@ -159,152 +163,153 @@ enum Awaits {
 /// The analysis.
 #[derive(Clone, Debug)]
 pub struct OffCpu {
-    scope: Scope,
     threads: Threads<State>,
+    schedule: Schedule,
     parts: Parts,
-    chains: Chains,
-    rooms: Rooms,
-    begin: Option<u64>,
-    losses: u64,
+    sums: Sums,
     awaits: Option<Awaits>,
     /// How often all threads were forgotten.
     generation: u32,
 }
 
+/// What is told of all threads together.
+#[derive(Clone, Debug)]
+struct Sums {
+    scope: Scope,
+    chains: Chains,
+    rooms: Rooms,
+    /// A thread whose stack may come next, as it has given its CPU away.
+    sleeper: Option<Index>,
+    /// One that was woken.
+    woken: Option<Index>,
+}
+
+impl Observer<State> for Sums {
+    fn did(&mut self, _: Index, thread: &mut Thread<State>, did: &Did) {
+        // The end is on no CPU: where some were asked about, it is none of them.
+        if did.cpu.is_none() && self.scope.cpus.is_some() {
+            return;
+        }
+        let state = &mut thread.of;
+        match did.does {
+            Does::Unknown => {
+                // What is unknown may be told when something else has begun.
+                let open = state.open.take_if(|open| open.since < did.until);
+                let since = open.map_or(did.since, |open| open.since.min(did.since));
+                state.unknown += self.scope.part(since, did.until);
+            }
+            Does::Off(_) | Does::Woken => match (did.cpu, did.next) {
+                (Some(cpu), Does::Runs(_)) => self.end(state, At { time: did.until, cpu }, did.does),
+                (None, _) => self.leave_open(state, did.until),
+                _ => {}
+            },
+            Does::Runs(_) | Does::Ended => {}
+        }
+    }
+
+    fn turns(&mut self, index: Index, thread: &mut Thread<State>, at: Moment) {
+        let state = &mut thread.of;
+        match state.doing.does() {
+            Does::Off(off) => {
+                let (since, stack, woken) = (at.time, StackParts::default(), None);
+                state.open = Some(Open { off, since, stack, woken });
+                self.sleeper = Some(index);
+            }
+            Does::Woken => self.woken = Some(index),
+            Does::Runs(_) => state.woken_early = None,
+            Does::Unknown | Does::Ended => {}
+        }
+    }
+
+    fn had(&mut self, _: &Had<'_>) {}
+}
+
+impl Sums {
+    /// A thread gets a CPU.
+    fn end(&mut self, state: &mut State, at: At, does: Does) {
+        let Some(mut open) = state.open.take() else { return };
+        if does == Does::Woken && open.woken.is_none() {
+            open.woken = state.woken_early.map(|woken| Woken { at: open.since, ..woken });
+        }
+        let chain = open.woken.and_then(|woken| self.chains.number(woken.waker, woken.stack, woken.before));
+        state.woken = open.woken.map(|woken| woken.at).zip(chain);
+        if !self.scope.has(at) {
+            return;
+        }
+        let time = self.scope.part(open.since, at.time);
+        let wait = match (open.off, open.woken) {
+            (Off::Preempted, _) => time,
+            (_, Some(woken)) => self.scope.part(woken.at, at.time),
+            (_, None) => 0,
+        };
+        if let Some(told) = state.told(open.key(chain), &mut self.rooms) {
+            told.times.add_within(time, at.time, &mut self.rooms.sizes);
+            told.waits += wait;
+        }
+    }
+
+    /// The recording ends while a thread has no CPU.
+    fn leave_open(&mut self, state: &mut State, end: u64) {
+        if let Some(open) = state.open
+            && let Some(told) = state.told(open.key(None), &mut self.rooms)
+        {
+            told.open += self.scope.part(open.since, end);
+        }
+    }
+}
+
 impl OffCpu {
     /// An analysis of a part of a recording.
     pub fn new(scope: Scope) -> Self {
+        let (chains, rooms) = (Chains::default(), Rooms::default());
         Self {
-            scope,
             threads: Threads::default(),
+            schedule: Schedule::default(),
             parts: Parts::default(),
-            chains: Chains::default(),
-            rooms: Rooms::default(),
-            begin: None,
-            losses: 0,
+            sums: Sums { scope, chains, rooms, sleeper: None, woken: None },
             awaits: None,
             generation: 0,
         }
     }
 
-    fn switch(&mut self, at: At, switch: &Switch<'_>, follows: Follows) {
-        let begin = self.begin;
-        for (tid, is_followed) in [(switch.prev, follows.current), (switch.next, follows.other)] {
-            if !is_followed {
-                self.forget(tid, at);
-            }
-        }
-        if switch.next != 0
-            && follows.other
-            && let Some((index, thread)) = self.threads.find(switch.next, || State::new(begin))
-        {
-            thread.is_called(switch.next_comm);
-            self.on_cpu(index, at);
-        }
-        if switch.prev == 0 || !follows.current {
-            return;
-        }
-        let losses = self.losses;
-        let Some((index, thread)) = self.threads.find(switch.prev, || State::new(None)) else { return };
-        thread.is_called(switch.prev_comm);
-        thread.of.unknown_since = None;
-        thread.of.runs_unseen(at, &self.scope);
-        match state::off(switch.prev_state) {
-            // It may run on another CPU.
-            Some(_) if !follows.every_cpu => thread.of.unknown_since = Some(at.time),
-            Some(off) => {
-                let (since, stack, woken) = (at.time, StackParts::default(), None);
-                thread.of.open = Some(Open { off, since, losses, stack, woken });
-                self.awaits = Some(Awaits::Sleeper(index));
-            }
-            None => self.threads.end(switch.prev),
-        }
-    }
-
-    /// What a thread does is not known any more.
-    fn forget(&mut self, tid: Tid, at: At) {
-        if let Some(thread) = self.threads.current(tid) {
-            thread.of.runs_unseen(at, &self.scope);
-        }
-    }
-
-    /// A thread gets a CPU.
-    fn on_cpu(&mut self, index: usize, at: At) {
-        let (losses, scope) = (self.losses, &self.scope);
-        let Some(thread) = self.threads.get_mut(index) else { return };
-        let state = &mut thread.of;
-        if let Some(since) = state.unknown_since.take() {
-            state.unknown += scope.part(since, at.time);
-        }
-        let Some(open) = state.open.take() else { return };
-        let chain = open.woken.and_then(|woken| self.chains.number(woken.waker, woken.stack, woken.before));
-        state.woken = open.woken.map(|woken| woken.at).zip(chain);
-        if open.losses != losses {
-            state.unknown += scope.part(open.since, at.time);
-            return;
-        }
-        if scope.has(at) {
-            let time = scope.part(open.since, at.time);
-            let wait = match (open.off, open.woken) {
-                (Off::Preempted, _) => time,
-                (_, Some(woken)) => scope.part(woken.at, at.time),
-                (_, None) => 0,
-            };
-            if let Some(told) = state.told(open.key(chain), &mut self.rooms) {
-                told.times.add_within(time, at.time, &mut self.rooms.sizes);
-                told.waits += wait;
-            }
-        }
-    }
-
-    /// Counts what has not ended at the end. That is on no CPU: where some were asked about, it is none of
-    /// them.
+    /// Counts what has not ended at the end.
     fn close(&mut self, end: u64) {
-        if self.scope.cpus.is_some() {
-            return;
-        }
-        let losses = self.losses;
-        for thread in self.threads.iter_mut() {
-            let state = &mut thread.of;
-            let unknown_since = match state.open {
-                Some(open) if open.losses != losses => Some(open.since),
-                _ => state.unknown_since,
-            };
-            state.unknown += unknown_since.map_or(0, |since| self.scope.part(since, end));
-            if let Some(open) = state.open.filter(|open| open.losses == losses)
-                && let Some(told) = state.told(open.key(None), &mut self.rooms)
-            {
-                told.open += self.scope.part(open.since, end);
-            }
-        }
+        self.schedule.finish(end, &mut self.threads, &mut self.sums);
     }
 
-    fn wakeup(&mut self, at: At, event: &Event<'_>, wakeup: &Wakeup<'_>) {
-        let begin = self.begin;
-        let Some((index, thread)) = self.threads.find(wakeup.tid, || State::new(begin)) else { return };
-        thread.is_called(wakeup.comm);
-        let Some(open) = thread.of.open else { return };
-        if open.woken.is_some() || open.off == Off::Preempted {
-            return;
-        }
-        let (waker, before) = self.waker(event, open.since);
-        let stack = StackParts::default();
-        if let Some(thread) = self.threads.get_mut(index)
+    /// A thread may be woken. Returns who does it, and whether it had a CPU.
+    fn waker(&mut self, at: At, event: &Event<'_>, wakeup: &Wakeup<'_>) -> Option<(Woken, bool)> {
+        let thread = self.threads.current(wakeup.tid)?;
+        let (since, runs) = match (thread.of.open, thread.of.doing.does()) {
+            (_, Does::Runs(_)) => (at.time, true),
+            (Some(open), Does::Off(off)) if off != Off::Preempted => (open.since, false),
+            _ => return None,
+        };
+        let unseen = self.schedule.unseen(at.time);
+        let waker = Who::wakes(event, &mut self.threads, || State::new(unseen));
+        let woken = match waker {
+            Who::Thread { index, .. } => self.threads.get(index).and_then(|thread| thread.of.woken),
+            _ => None,
+        };
+        // By whom that one was woken since the sleep began.
+        let before = woken.filter(|(woken, _)| *woken >= since).map(|(_, chain)| chain);
+        Some((Woken { at: at.time, waker, stack: StackParts::default(), before }, runs))
+    }
+
+    /// A thread was woken. The stack of an interrupt is that of whom it interrupted.
+    fn is_woken(&mut self, tid: Tid, woken: Woken, runs: bool) {
+        let Some(index) = self.threads.current_index(tid) else { return };
+        let Some(thread) = self.threads.get_mut(index) else { return };
+        if runs {
+            thread.of.woken_early = Some(woken);
+        } else if self.sums.woken == Some(index)
             && let Some(open) = &mut thread.of.open
         {
-            open.woken = Some(Woken { at: at.time, waker, stack, before });
-            // The stack of an interrupt is that of whom it interrupted.
-            self.awaits = matches!(waker, Who::Thread { .. }).then_some(Awaits::Wakeup(index));
+            open.woken = Some(woken);
+        } else {
+            return;
         }
-    }
-
-    /// Who wakes, and by whom that one was woken since the sleep began.
-    fn waker(&mut self, event: &Event<'_>, since: u64) -> (Who, Option<Chain>) {
-        let begin = self.begin;
-        let waker = Who::wakes(event, &mut self.threads, || State::new(begin));
-        let Who::Thread { index, .. } = waker else { return (waker, None) };
-        let woken = self.threads.get(index).and_then(|thread| thread.of.woken);
-        (waker, woken.filter(|(woken, _)| *woken >= since).map(|(_, chain)| chain))
+        self.awaits = matches!(woken.waker, Who::Thread { .. }).then_some(Awaits::Wakeup(index));
     }
 }
 
@@ -313,36 +318,29 @@ impl Analysis for OffCpu {
 
     const TOPIC: Option<Topic> = Some(Topic::Offcpu);
 
+    const SEES_ALL: bool = true;
+
     const WANTS_STACKS: bool = true;
 
     fn begins(&mut self, time: u64) {
-        self.begin = Some(time);
+        self.schedule.begins(time);
     }
 
     fn look(&mut self, at: At, event: &Event<'_>) {
-        self.begin.get_or_insert(at.time);
         self.awaits = None;
-        if let Some(tid) = event.tid.filter(|_| !matches!(event.known, Known::Switch(_))) {
-            self.forget(tid, at);
-        }
-        match &event.known {
-            Known::Switch(switch) => self.switch(at, switch, event.follows),
-            Known::Wakeup(wakeup) if wakeup.tid != 0 && event.follows.other => self.wakeup(at, event, wakeup),
-            Known::Fork { child, comm } if event.follows.other => {
-                if let Some(thread) = self.threads.begin(*child, State::new(None)) {
-                    thread.is_called(comm);
-                }
+        (self.sums.sleeper, self.sums.woken) = (None, None);
+        let woken = match &event.known {
+            Known::Wakeup(wakeup) if wakeup.tid != 0 && event.follows.other && event.follows.every_cpu => {
+                self.waker(at, event, wakeup).map(|(woken, runs)| (wakeup.tid, woken, runs))
             }
-            Known::Wakeup(wakeup) => self.forget(wakeup.tid, at),
-            Known::Fork { child, .. } => self.threads.end(*child),
-            Known::Renamed { tid, comm: Some(comm) } if event.follows.other => {
-                let begin = self.begin;
-                if let Some((_, thread)) = self.threads.find(*tid, || State::new(begin)) {
-                    thread.is_called(comm);
-                }
-            }
-            Known::Freed { tid } => self.threads.end(*tid),
-            _ => {}
+            _ => None,
+        };
+        let moment = Moment { time: at.time, cpu: at.cpu, event: 0 };
+        self.schedule.look(moment, event, 0, &mut self.threads, &mut self.sums);
+        if let Some((tid, woken, runs)) = woken {
+            self.is_woken(tid, woken, runs);
+        } else if let (Known::Switch(_), Some(sleeper)) = (&event.known, self.sums.sleeper) {
+            self.awaits = Some(Awaits::Sleeper(sleeper));
         }
     }
 
@@ -361,29 +359,33 @@ impl Analysis for OffCpu {
         }
         // One that comes after its thread got a CPU again has no interval any more.
         let Some(thread) = self.threads.get_mut((of as u32 / 2) as usize) else { return };
-        let Some(open) = &mut thread.of.open else { return };
-        if of.is_multiple_of(2) {
-            open.stack.add(&mut self.parts, frames.is_kernel, frames.addresses);
-        } else if let Some(woken) = &mut open.woken {
-            woken.stack.add(&mut self.parts, frames.is_kernel, frames.addresses);
+        let State { open, woken_early, .. } = &mut thread.of;
+        let stack = match (of.is_multiple_of(2), woken_early) {
+            (true, _) => open.as_mut().map(|open| &mut open.stack),
+            (false, Some(woken)) => Some(&mut woken.stack),
+            (false, None) => open.as_mut().and_then(|open| Some(&mut open.woken.as_mut()?.stack)),
+        };
+        if let Some(stack) = stack {
+            stack.add(&mut self.parts, frames.is_kernel, frames.addresses);
         }
     }
 
     fn lost(&mut self, at: At) {
-        self.begin.get_or_insert(at.time);
-        self.losses += 1;
+        let at = Moment { time: at.time, cpu: at.cpu, event: 0 };
+        self.schedule.lost(at, None, &mut self.threads, &mut self.sums);
     }
 
     fn restart(&mut self, from: u64) {
-        self.scope.from = Some(from);
+        self.sums.scope.from = Some(from);
         // Chains and stacks are told apart by numbers that stay: when there is little room left, all begin
         // anew.
-        if self.threads.is_half_full() || self.parts.is_half_full() || self.chains.is_half_full() {
+        if self.threads.is_half_full() || self.parts.is_half_full() || self.sums.chains.is_half_full() {
             let generation = self.generation.wrapping_add(1);
-            *self = Self { begin: Some(from), generation, ..Self::new(self.scope.clone()) };
+            *self = Self { generation, ..Self::new(self.sums.scope.clone()) };
+            self.schedule.begins(from);
             return;
         }
-        self.rooms = Rooms::default();
+        self.sums.rooms = Rooms::default();
         for thread in self.threads.iter_mut() {
             thread.of.unknown = 0;
             thread.of.told.clear();
@@ -397,7 +399,7 @@ impl Analysis for OffCpu {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Context;
+    use super::super::{Context, Switch};
     use super::*;
     use ftrace_event::{Symbol, Symbols};
 

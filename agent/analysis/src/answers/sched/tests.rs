@@ -1,4 +1,5 @@
-use super::super::{Context, Followed, Wakeup, random::Random};
+use super::super::world::{CPUS as OF_WORLD, Made, World};
+use super::super::{Context, Followed, Lives, OffCpu, Switch, Wakeup, random::Random};
 use super::*;
 
 const R: u64 = 0;
@@ -6,11 +7,19 @@ const S: u64 = 1;
 const D: u64 = 2;
 const X: u64 = 0x10;
 
-struct Story(Sched);
+struct Story(Sched, Lives);
 
 impl Story {
+    fn new(scope: Scope) -> Self {
+        Self(Sched::new(scope), Lives::default())
+    }
+
+    fn look(&mut self, at: At, event: &Event<'_>) {
+        self.1.tell(event, |event| self.0.look(at, &event));
+    }
+
     fn at(&mut self, time: u64, cpu: u32, known: Known<'_>) {
-        self.0.look(At { time, cpu }, &Event::whole(None, Context::Thread, known));
+        self.look(At { time, cpu }, &Event::whole(None, Context::Thread, known));
     }
 
     fn switch(&mut self, time: u64, cpu: u32, (prev, prev_state): (Tid, u64), next: Tid) {
@@ -39,7 +48,7 @@ fn spans(thread: &ThreadTime) -> [u64; 5] {
 
 /// 7 runs, is preempted by 8, runs again, sleeps, is woken and waits for 8, and ends.
 fn story(scope: &Scope) -> SchedAnswer {
-    let mut story = Story(Sched::new(scope.clone()));
+    let mut story = Story::new(scope.clone());
     story.wake(100, 0, 8);
     story.switch(110, 0, (7, R), 8);
     story.switch(150, 0, (8, D), 7);
@@ -89,7 +98,7 @@ fn a_part_of_it_is_cut_at_its_ends() {
 #[test]
 fn what_lasted_over_a_loss_is_unknown() {
     let scope = Scope::default();
-    let mut story = Story(Sched::new(scope));
+    let mut story = Story::new(scope);
     story.switch(0, 0, (0, R), 7);
     story.switch(10, 0, (7, S), 8);
     story.0.lost(At { time: 30, cpu: 1 });
@@ -106,7 +115,7 @@ fn what_lasted_over_a_loss_is_unknown() {
 
 #[test]
 fn a_loss_on_a_cpu_leaves_open_who_ran_there() {
-    let mut story = Story(Sched::new(Scope::default()));
+    let mut story = Story::new(Scope::default());
     story.switch(0, 0, (0, R), 7);
     // A recording of a CPU that begins with a loss.
     story.0.lost(At { time: 5, cpu: 1 });
@@ -123,7 +132,7 @@ fn a_loss_on_a_cpu_leaves_open_who_ran_there() {
 
 #[test]
 fn one_that_is_woken_before_it_is_seen_to_run_has_run() {
-    let mut story = Story(Sched::new(Scope::default()));
+    let mut story = Story::new(Scope::default());
     story.switch(0, 0, (0, R), 8);
     // It was about to sleep on CPU 1, where it has run all the time.
     story.wake(30, 0, 7);
@@ -136,7 +145,7 @@ fn one_that_is_woken_before_it_is_seen_to_run_has_run() {
 
 #[test]
 fn times_of_a_hostile_file_are_not_too_many() {
-    let mut story = Story(Sched::new(Scope::default()));
+    let mut story = Story::new(Scope::default());
     for cpu in 0..4 {
         story.switch(0, cpu, (0, R), 7);
     }
@@ -152,7 +161,7 @@ fn times_of_a_hostile_file_are_not_too_many() {
 #[test]
 fn an_id_of_a_new_thread_is_not_the_old_one() {
     let scope = Scope::default();
-    let mut story = Story(Sched::new(scope));
+    let mut story = Story::new(scope);
     story.switch(0, 0, (0, R), 7);
     story.switch(10, 0, (7, X), 0);
     story.at(20, 1, Known::Fork { child: 7, comm: b"new" });
@@ -165,11 +174,11 @@ fn an_id_of_a_new_thread_is_not_the_old_one() {
 
 #[test]
 fn a_thread_runs_up_to_the_last_event_that_shows_it() {
-    let mut story = Story(Sched::new(Scope::default()));
+    let mut story = Story::new(Scope::default());
     story.switch(0, 0, (0, R), 7);
     // 7 wakes somebody, and was never seen to leave.
     let wakeup = Known::Wakeup(Wakeup { tid: 9, comm: b"", is_new: false });
-    story.0.look(At { time: 20, cpu: 0 }, &Event::whole(Some(7), Context::Thread, wakeup));
+    story.look(At { time: 20, cpu: 0 }, &Event::whole(Some(7), Context::Thread, wakeup));
     story.switch(50, 0, (8, S), 0);
     story.switch(80, 0, (0, R), 7);
     story.switch(90, 0, (7, S), 0);
@@ -182,14 +191,14 @@ fn a_thread_runs_up_to_the_last_event_that_shows_it() {
 
 #[test]
 fn an_event_of_another_thread_ends_the_time_of_the_former_one() {
-    let mut story = Story(Sched::new(Scope::default()));
+    let mut story = Story::new(Scope::default());
     story.switch(0, 0, (0, R), 7);
     let wakeup = Known::Wakeup(Wakeup { tid: 9, comm: b"", is_new: false });
     let event = |tid| Event::whole(Some(tid), Context::Thread, wakeup);
-    story.0.look(At { time: 40, cpu: 0 }, &event(8));
-    story.0.look(At { time: 60, cpu: 0 }, &event(8));
+    story.look(At { time: 40, cpu: 0 }, &event(8));
+    story.look(At { time: 60, cpu: 0 }, &event(8));
     // An event without a thread says nothing.
-    story.0.look(At { time: 70, cpu: 0 }, &event(0));
+    story.look(At { time: 70, cpu: 0 }, &event(0));
     story.switch(90, 1, (7, S), 0);
     let answer = story.0.answer(100, &Names::none());
     assert_eq!(spans(&of(&answer, 7)), [90, 0, 10, 0, 0], "as CPU 1 says");
@@ -207,7 +216,7 @@ fn no_cpu_is_busy_for_longer_than_it_is_there() {
     let mut below = |end| random.below(end);
     for round in 0..400 {
         let dropped = below(100);
-        let mut story = Story(Sched::new(Scope::default()));
+        let mut story = Story::new(Scope::default());
         let (mut current, mut time) = ([0; CPUS as usize], 0);
         for _ in 0..200 {
             time += below(20);
@@ -220,7 +229,7 @@ fn no_cpu_is_busy_for_longer_than_it_is_there() {
                 let known = Known::Wakeup(Wakeup { tid: 1 + below(7) as Tid, comm: b"", is_new: false });
                 let event = Event::whole(Some(prev), Context::Thread, known);
                 if is_kept {
-                    story.0.look(At { time, cpu: cpu as u32 }, &event);
+                    story.look(At { time, cpu: cpu as u32 }, &event);
                 }
             } else if next != prev {
                 current[cpu] = next;
@@ -229,7 +238,7 @@ fn no_cpu_is_busy_for_longer_than_it_is_there() {
                 }
             }
         }
-        let begin = story.0.begin.unwrap_or(time);
+        let begin = story.0.schedule.unseen(time).since();
         let answer = story.0.answer(time, &Names::none());
         let first = answer.cpus.iter().map(|cpu| cpu.busy_ns + cpu.idle_ns + cpu.unknown_ns).max();
         for cpu in &answer.cpus {
@@ -296,16 +305,19 @@ struct Both {
 impl Both {
     /// The other one says this of itself.
     fn new(only: &str) -> Self {
-        let story = || Story(Sched::new(Scope::default()));
+        let story = || Story::new(Scope::default());
         Self { whole: story(), part: story(), followed: Followed::told(&[only]) }
     }
 
     fn look(&mut self, at: At, tid: Tid, known: Known<'_>, is_kept: bool) {
-        let mut event = Event::whole(Some(tid), Context::Thread, known);
-        self.whole.0.look(at, &event);
+        let event = Event::whole(Some(tid), Context::Thread, known);
+        self.whole.look(at, &event);
         if is_kept {
-            self.followed.mark(&mut event);
-            self.part.0.look(at, &event);
+            let Self { part: Story(part, lives), followed, .. } = self;
+            lives.tell(&event, |mut event| {
+                followed.mark(&mut event);
+                part.look(at, &event);
+            });
         }
     }
 
@@ -331,7 +343,7 @@ fn a_recording_of_some_threads_says_no_more_than_the_whole_one() {
                     if has(prev) {
                         both.followed.show(prev);
                     }
-                    (Known::Exec { tid: prev }, has(prev))
+                    (Known::Exec { tid: prev, from: None }, has(prev))
                 }
                 1 if other != 0 => {
                     let wakeup = Wakeup { tid: other, comm: b"", is_new: false };
@@ -389,7 +401,7 @@ fn threads_that_change_their_names_are_known_while_they_are_recorded() {
                 0 if prev != 0 => {
                     chosen[prev as usize] = machine.below(2) == 0;
                     let comm = Some(name(chosen[prev as usize]));
-                    (Known::Renamed { tid: prev, comm }, of_prev)
+                    (Known::Renamed { tid: prev, comm, before: b"" }, of_prev)
                 }
                 1 if other != 0 => {
                     let wakeup = Wakeup { tid: other, comm: name(of_other), is_new: false };
@@ -423,12 +435,14 @@ fn threads_that_change_their_names_are_known_while_they_are_recorded() {
 
 #[test]
 fn on_some_cpus_nothing_is_known_of_threads_without_one() {
-    let mut story = Story(Sched::new(Scope::default()));
+    let mut story = Story::new(Scope::default());
     let mut followed = Followed::told(&["CPUs 0"]);
     let mut look = |time, known| {
-        let mut event = Event::whole(Some(7), Context::Thread, known);
-        followed.mark(&mut event);
-        story.0.look(At { time, cpu: 0 }, &event);
+        let event = Event::whole(Some(7), Context::Thread, known);
+        story.1.tell(&event, |mut event| {
+            followed.mark(&mut event);
+            story.0.look(At { time, cpu: 0 }, &event);
+        });
     };
     let switch = |prev, prev_state, next| {
         Known::Switch(Switch { prev, prev_comm: b"", prev_state, next, next_comm: b"" })
@@ -441,4 +455,241 @@ fn on_some_cpus_nothing_is_known_of_threads_without_one() {
     assert_eq!(spans(&of(&answer, 7)), [40, 0, 0, 0, 60]);
     assert_eq!(spans(&of(&answer, 8)), [40, 0, 0, 0, 60]);
     assert_eq!(spans(&of(&answer, 9)), [0, 0, 0, 0, 100]);
+}
+
+fn rows_of(answer: &SchedAnswer, tid: Tid) -> Vec<[u64; 5]> {
+    let mut rows: Vec<_> = answer.threads.iter().filter(|of| of.tid == tid).map(spans).collect();
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn a_thread_that_runs_another_program_has_a_row_for_each_of_its_numbers() {
+    for is_renamed in [true, false] {
+        let mut story = Story::new(Scope::default());
+        story.switch(0, 0, (0, R), 7);
+        story.switch(10, 0, (7, X), 8);
+        let mut of_exec = |time, known| {
+            story.look(At { time, cpu: 0 }, &Event::whole(Some(7), Context::Thread, known));
+        };
+        if is_renamed {
+            of_exec(37, Known::Renamed { tid: 7, comm: Some(b"seven"), before: b"eight" });
+            of_exec(38, Known::CallExit { number: 0, result: 0, is_raw: true });
+        }
+        of_exec(if is_renamed { 39 } else { 37 }, Known::Exec { tid: 7, from: Some(8) });
+        story.switch(60, 0, (7, S), 0);
+        let answer = story.0.answer(100, &Names::none());
+        // It ran for 27, and then under the other number.
+        assert_eq!(rows_of(&answer, 8), [[27, 0, 0, 0, 10]]);
+        assert_eq!(rows_of(&answer, 7), [[10, 0, 0, 0, 0], [23, 0, 40, 0, 0]]);
+        assert_eq!(
+            answer.cpus.iter().map(|cpu| (cpu.busy_ns, cpu.unknown_ns)).collect::<Vec<_>>(),
+            [(60, 0)]
+        );
+    }
+}
+
+#[test]
+fn a_number_that_is_free_has_nobody_who_sleeps() {
+    let mut story = Story::new(Scope::default());
+    story.switch(0, 0, (0, R), 7);
+    story.switch(10, 0, (7, X), 0);
+    story.at(20, 1, Known::Fork { child: 7, comm: b"new" });
+    story.at(20, 1, Known::Wakeup(Wakeup { tid: 7, comm: b"new", is_new: true }));
+    story.switch(25, 0, (0, R), 7);
+    story.switch(30, 0, (7, S), 0);
+    story.at(35, 1, Known::Freed { tid: 7 });
+    story.wake(40, 1, 7);
+    story.switch(42, 0, (0, R), 7);
+    story.switch(50, 0, (7, X), 0);
+    // One whose end was not seen.
+    story.switch(60, 0, (0, R), 9);
+    story.switch(70, 0, (9, S), 0);
+    story.at(80, 1, Known::Freed { tid: 9 });
+    let answer = story.0.answer(800, &Names::none());
+    assert_eq!(rows_of(&answer, 7), [[10, 0, 0, 0, 0], [13, 7, 10, 0, 0]]);
+    assert_eq!(rows_of(&answer, 9), [[10, 0, 0, 0, 60 + 10]]);
+}
+
+#[test]
+fn one_that_is_woken_before_it_sleeps_waits() {
+    let mut story = Story::new(Scope::default());
+    story.switch(0, 0, (0, R), 7);
+    story.wake(9, 1, 7);
+    story.switch(10, 0, (7, S), 8);
+    story.switch(30, 0, (8, S), 7);
+    // That one was for the sleep before.
+    story.switch(40, 0, (7, S), 0);
+    story.switch(50, 0, (0, R), 7);
+    let answer = story.0.answer(50, &Names::none());
+    assert_eq!(spans(&of(&answer, 7)), [10 + 10, 20, 10, 0, 0]);
+    assert_eq!((answer.woken.count, answer.woken.total_ns), (1, 20));
+}
+
+/// A recording of what a machine did, and what is to be seen of it.
+fn recording(seed: u64) -> (World, u64) {
+    let mut world = World::new(seed);
+    let end = world.run(500);
+    (world, end)
+}
+
+/// What a recording tells that has these records, and marks where others are missing.
+fn answer_of(made: &[Made], kept: &[bool], is_marked: bool, only: &[&str], end: u64) -> SchedAnswer {
+    let mut story = Story::new(Scope::default());
+    let mut followed = Followed::told(only);
+    let mut lost = [false; OF_WORLD];
+    for (made, is_kept) in made.iter().zip(kept) {
+        let (at, cpu) = (At { time: made.time, cpu: made.cpu }, made.cpu as usize);
+        if !is_kept {
+            lost[cpu] |= is_marked;
+            continue;
+        }
+        // As a feed does: until the next record of that CPU nothing is known.
+        for cpu in (0..OF_WORLD).filter(|cpu| lost[*cpu]) {
+            story.1.lost();
+            story.0.lost(At { cpu: cpu as u32, ..at });
+        }
+        lost[cpu] = false;
+        let event = Event::whole(Some(made.tid), Context::Thread, made.known());
+        if made.kind() > 2 && made.is_current_chosen {
+            followed.show(made.tid);
+        }
+        story.1.tell(&event, |mut event| {
+            followed.mark(&mut event);
+            story.0.look(at, &event);
+        });
+    }
+    for cpu in (0..OF_WORLD).filter(|cpu| lost[*cpu]) {
+        story.0.lost(At { time: end, cpu: cpu as u32 });
+    }
+    story.0.answer(end, &Names::none())
+}
+
+/// No row says more than its thread did under its number; gives for how long rows ran, and threads did.
+#[track_caller]
+fn is_within(world: &World, answer: &SchedAnswer, about: &str) -> (u64, u64) {
+    let mut sums = vec![[0; 4]; world.truth.len()];
+    for thread in answer.threads.iter().filter(|thread| !thread.comm.is_empty()) {
+        let row = world.rows[&thread.comm];
+        let sleeps = thread.sleep_ns + thread.blocked_ns;
+        for (sum, time) in sums[row].iter_mut().zip([thread.run_ns, thread.wait_ns, sleeps, thread.switches])
+        {
+            *sum += time;
+        }
+        assert_eq!(thread.tid, world.truth[row].tid, "{about}: {thread:?}");
+    }
+    let (mut told, mut all) = (0, 0);
+    for (sum, truth) in sums.iter().zip(&world.truth) {
+        let whole = [truth.runs + truth.untold, truth.waits, truth.sleeps, truth.switches];
+        assert!(sum.iter().zip(whole).all(|(told, whole)| *told <= whole), "{about}: {sum:?} of {truth:?}");
+        told += sum[0];
+        all += truth.runs;
+    }
+    let busy: u64 = answer.cpus.iter().map(|cpu| cpu.busy_ns).sum();
+    let ran: u64 = answer.threads.iter().map(|thread| thread.run_ns).sum();
+    assert!(ran <= busy, "{about}: {ran} of {busy}");
+    (told, all)
+}
+
+#[test]
+fn a_row_is_one_thread_under_one_number() {
+    for seed in 1..300 {
+        let (world, end) = recording(seed * 0x9e37_79b9);
+        let kept = vec![true; world.made.len()];
+        let answer = answer_of(&world.made, &kept, true, &[], end);
+        let (told, all) = is_within(&world, &answer, &format!("{seed}"));
+        assert_eq!(told, all, "{seed}");
+    }
+}
+
+#[test]
+fn rows_hold_whatever_kinds_of_records_say_whose_numbers_are() {
+    let (mut told, mut all) = (0, 0);
+    for seed in 1..600_u64 {
+        let (mut world, end) = recording(seed * 0x9e37_79b9);
+        // Of switches and wakeups there are all.
+        let left_out: Vec<bool> = (0..10).map(|kind| kind > 2 && world.below(2) == 0).collect();
+        let kept: Vec<bool> = world.made.iter().map(|made| !left_out[made.kind()]).collect();
+        let answer = answer_of(&world.made, &kept, false, &[], end);
+        let (some, whole) = is_within(&world, &answer, &format!("{seed}: {left_out:?}"));
+        (told, all) = (told + some, all + whole);
+    }
+    assert!(told > all / 10 * 9, "{told} of {all}");
+}
+
+#[test]
+fn what_is_lost_makes_no_row_say_more() {
+    let (mut told, mut all) = (0, 0);
+    for seed in 1..600_u64 {
+        let (mut world, end) = recording(seed * 0x9e37_79b9);
+        let dropped = world.below(20);
+        let mut kept = Vec::new();
+        let mut is_kept = true;
+        for _ in 0..world.made.len() {
+            // In rows, as rings lose them.
+            is_kept = if is_kept { world.below(100) >= dropped } else { world.below(3) == 0 };
+            kept.push(is_kept);
+        }
+        let answer = answer_of(&world.made, &kept, true, &[], end);
+        let (some, whole) = is_within(&world, &answer, &format!("{seed}: {dropped}"));
+        (told, all) = (told + some, all + whole);
+    }
+    assert!(told > all / 10, "{told} of {all}");
+}
+
+#[test]
+fn a_recording_of_a_process_and_its_children_has_no_stranger() {
+    let (mut told, mut all) = (0, 0);
+    for seed in 1..300_u64 {
+        let (world, end) = recording(seed * 0x9e37_79b9);
+        let kept: Vec<bool> = (world.made.iter())
+            .map(|made| if made.kind() < 3 { made.is_chosen } else { made.is_current_chosen })
+            .collect();
+        let answer = answer_of(&world.made, &kept, false, &["processes 1 with their children"], end);
+        let (some, whole) = is_within(&world, &answer, &format!("{seed}"));
+        (told, all) = (told + some, all + whole);
+    }
+    assert!(told > all / 20, "{told} of {all}");
+}
+
+/// The same of times without a CPU, which end in the row in which they began.
+#[test]
+fn times_without_a_cpu_are_those_of_one_thread() {
+    let (mut told, mut all) = (0, 0);
+    for seed in 1..300_u64 {
+        let (mut world, end) = recording(seed * 0x9e37_79b9);
+        let dropped = world.below(2) * world.below(20);
+        let (mut off_cpu, mut lives) = (OffCpu::new(Scope::default()), Lives::default());
+        let mut is_lost = false;
+        for made in &world.made.clone() {
+            if world.below(100) < dropped {
+                is_lost = true;
+                continue;
+            }
+            let at = At { time: made.time, cpu: made.cpu };
+            if std::mem::take(&mut is_lost) {
+                lives.lost();
+                (0..OF_WORLD as u32).for_each(|cpu| off_cpu.lost(At { cpu, ..at }));
+            }
+            let event = Event::whole(Some(made.tid), Context::Thread, made.known());
+            lives.tell(&event, |event| off_cpu.look(at, &event));
+        }
+        if is_lost {
+            (0..OF_WORLD as u32).for_each(|cpu| off_cpu.lost(At { cpu, time: end }));
+        }
+        let mut sums = vec![[0; 2]; world.truth.len()];
+        for of in off_cpu.answer(end, &Names::none()).threads.iter().filter(|of| !of.comm.is_empty()) {
+            let row = world.rows[&of.comm];
+            sums[row][0] += of.times.total_ns + of.open_ns;
+            sums[row][1] += of.wait_ns;
+        }
+        for (sum, truth) in sums.iter().zip(&world.truth) {
+            let whole = [truth.waits + truth.sleeps, truth.waits];
+            assert!(sum[0] <= whole[0] && sum[1] <= whole[1], "{seed}: {sum:?} of {truth:?}");
+            if dropped == 0 {
+                (told, all) = (told + sum[0], all + whole[0]);
+            }
+        }
+    }
+    assert!(told > all / 10 * 8, "{told} of {all}");
 }

@@ -144,14 +144,21 @@ impl Tally {
                 self.is_called(switch.next, switch.next_comm);
             }
             Known::Wakeup(wakeup) => self.is_called(wakeup.tid, wakeup.comm),
-            Known::Fork { child, comm } | Known::NewTask { child, comm, .. } => {
+            Known::Begins { child, comm, is_seen: true, .. } => {
                 self.end(*child);
                 if let Some(thread) = self.threads.begin(*child, None) {
                     thread.is_called(comm);
                 }
             }
-            Known::Renamed { tid, comm: Some(comm) } => self.is_called(*tid, comm),
-            Known::Freed { tid } => self.end(*tid),
+            Known::Renamed { tid, comm: Some(comm), .. } => self.is_called(*tid, comm),
+            Known::Ends { tid } => self.end(*tid),
+            Known::Takes { from, to } => {
+                if let Some((was, is)) = self.threads.take(*from, *to, || None)
+                    && let Some((was, is)) = self.threads.two(was, is)
+                {
+                    is.of = was.of.take();
+                }
+            }
             _ => {}
         }
     }

@@ -139,6 +139,8 @@ impl Analysis for Summary {
 
     const TOPIC: Option<Topic> = Some(Topic::Summary);
 
+    const SEES_ALL: bool = true;
+
     fn begins(&mut self, time: u64) {
         self.sched.begins(time);
         self.calls.begins(time);
@@ -162,7 +164,7 @@ impl Analysis for Summary {
         self.calls.look(at, event);
         self.irqs.look(at, event);
         match event.known {
-            Known::Fork { .. } if self.scope.has(at) => self.started += 1,
+            Known::Begins { is_seen: true, .. } if self.scope.has(at) => self.started += 1,
             Known::OomVictim { tid, comm } if self.scope.has(at) => self.kill(at, tid, comm),
             Known::BlockInsert(_)
             | Known::BlockIssue(_)
