@@ -6,7 +6,7 @@
 //!
 //! | record | says |
 //! |---|---|
-//! | `task_newtask`, `sched_process_fork`, `sched_wakeup_new` | a thread is new: some or all of them, in order |
+//! | `task_newtask`, `sched_process_fork`, `sched_wakeup_new` | a thread is new: some of them, in order |
 //! | `sched_process_exit`, a last `sched_switch` | a thread ends, and its number may be given to another one |
 //! | `sched_process_free` | the kernel forgets a thread: often when its number has long been another one's |
 //! | `sched_process_exec` | a thread becomes the first one of its process, and has its number |
