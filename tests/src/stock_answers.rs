@@ -49,7 +49,8 @@ pub struct Threads {
     pub waits: Vec<Wait>,
     /// How long each CPU was busy and idle.
     pub cpus: BTreeMap<u32, (u64, u64)>,
-    /// Threads that were woken while they waited for a CPU: they were about to sleep when they lost it.
+    /// Threads that were woken while they waited for a CPU, as they were about to sleep when they lost it, or
+    /// while they had one, and by nobody when they slept then.
     pub woken_again: BTreeSet<u32>,
     /// Threads that give a CPU away that they were not seen to get, and those that had it: a switch was not
     /// recorded.
@@ -84,8 +85,14 @@ pub fn number(line: &Line, name: &str) -> u64 {
 
 /// What a thread does, as far as waits for a CPU go.
 enum Does {
-    Runs,
-    Sleeps,
+    /// It may have been woken since.
+    Runs {
+        woken: bool,
+    },
+    /// Since when, if that was so, and it did not stop.
+    Sleeps {
+        woken: Option<u64>,
+    },
     Waits(u64, Option<u64>),
 }
 
@@ -113,18 +120,32 @@ pub fn threads(lines: &[Line]) -> Threads {
                     0 => does.insert(prev, Does::Waits(line.time, Some(number(line, "prev_state")))),
                     // It has ended.
                     0x10 | 0x20 => does.remove(&prev),
-                    _ => does.insert(prev, Does::Sleeps),
+                    _ => {
+                        let woken = matches!(does.get(&prev), Some(Does::Runs { woken: true }));
+                        let woken = (woken && state & 0x83 != 0).then_some(line.time);
+                        does.insert(prev, Does::Sleeps { woken })
+                    }
                 };
-                if let Some(Does::Waits(since, lost_as)) = does.insert(next, Does::Runs) {
-                    found.waits.push(Wait { tid: next, since, until: line.time, lost_as });
+                match does.insert(next, Does::Runs { woken: false }) {
+                    Some(Does::Waits(since, lost_as)) => {
+                        found.waits.push(Wait { tid: next, since, until: line.time, lost_as });
+                    }
+                    Some(Does::Sleeps { woken: Some(since) }) => {
+                        found.waits.push(Wait { tid: next, since, until: line.time, lost_as: None });
+                        found.woken_again.insert(next);
+                    }
+                    _ => {}
                 }
             }
             "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => {
                 let tid = number(line, "pid") as u32;
                 match does.get(&tid) {
-                    None | Some(Does::Sleeps) => drop(does.insert(tid, Does::Waits(line.time, None))),
+                    None | Some(Does::Sleeps { .. }) => {
+                        does.insert(tid, Does::Waits(line.time, None));
+                    }
                     Some(Does::Waits(_, Some(_))) => drop(found.woken_again.insert(tid)),
-                    Some(Does::Runs | Does::Waits(_, None)) => {}
+                    Some(Does::Runs { .. }) => drop(does.insert(tid, Does::Runs { woken: true })),
+                    Some(Does::Waits(_, None)) => {}
                 }
             }
             _ => {}

@@ -362,6 +362,18 @@ mod tests {
     }
 
     #[test]
+    fn ends_are_those_of_former_threads_first_where_exits_are_not_recorded() {
+        let mut lives = Lives::default();
+        let freed = Known::Freed { tid: 7 };
+        assert_eq!(told(&mut lives, 1, fork(7)), [Begins(7)]);
+        assert_eq!(told(&mut lives, 7, Known::Seen), []);
+        assert_eq!(told(&mut lives, 1, fork(7)), [Begins(7)]);
+        assert_eq!([told(&mut lives, 1, freed), told(&mut lives, 1, freed)], [vec![], vec![Ends(7)]]);
+        assert_eq!(told(&mut lives, 1, fork(7)), [Begins(7)]);
+        assert_eq!(told(&mut lives, 1, freed), [Ends(7)]);
+    }
+
+    #[test]
     fn a_thread_takes_the_number_of_the_first_one_of_its_process() {
         // 8 runs another program, while 7 was seen to end or not.
         for is_end_seen in [true, false] {

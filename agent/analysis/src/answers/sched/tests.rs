@@ -512,6 +512,28 @@ fn a_number_that_is_free_has_nobody_who_sleeps() {
 }
 
 #[test]
+fn what_an_id_does_behind_a_loss_is_its_thread_s_if_a_record_names_it() {
+    for name in [&b"seven"[..], b"new"] {
+        let mut story = Story::new(Scope::default());
+        story.switch(0, 0, (0, R), 7);
+        story.switch(10, 0, (7, S), 0);
+        story.1.lost();
+        story.0.lost(At { time: 20, cpu: 1 });
+        for time in [30, 40] {
+            story.look(At { time, cpu: 0 }, &Event::whole(Some(7), Context::Thread, Known::Seen));
+        }
+        let known =
+            Known::Switch(Switch { prev: 7, prev_comm: name, prev_state: S, next: 0, next_comm: b"" });
+        story.at(50, 0, known);
+        let answer = story.0.answer(60, &Names::none());
+        let ran: Vec<_> = answer.threads.iter().map(|of| (of.comm.as_bytes(), of.run_ns)).collect();
+        let expected = [(&b"seven"[..], 10), (b"new", 0)];
+        assert_eq!(ran, expected[..if name == b"new" { 2 } else { 1 }]);
+        assert_eq!((answer.cpus[0].busy_ns, answer.cpus[0].unknown_ns), (10, 40));
+    }
+}
+
+#[test]
 fn one_that_is_woken_before_it_sleeps_waits() {
     let mut story = Story::new(Scope::default());
     story.switch(0, 0, (0, R), 7);
