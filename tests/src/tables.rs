@@ -15,7 +15,10 @@ pub fn export(file: &Path, format: &str, to: &Path) -> Ended {
 /// The records of a file, as `report` has them.
 pub fn told(file: &Path) -> Vec<Value> {
     let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    out.lines()
+        .filter(|line| line.starts_with("{\"timestamp\""))
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
 }
 
 /// How many records of each event a file has, as `report` says.

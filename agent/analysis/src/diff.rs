@@ -159,8 +159,16 @@ impl Diff {
                 for cpu in counts.cpus {
                     let key = (buffer.name.clone(), cpu.cpu);
                     *side(cpus.entry(key.clone()).or_default()) += cpu.events;
-                    *side(losses.entry(key).or_default()) += cpu.missed_events;
+                    let lost = side(losses.entry(key).or_default());
+                    let behind = cpu.missed_behind.unwrap_or(0);
+                    *lost = lost.saturating_add(cpu.missed_events).saturating_add(behind);
                     self.damaged += cpu.damaged;
+                }
+            }
+            for (buffer, cpu, of_cpu) in file.reader().losses().iter() {
+                let lost = side(losses.entry((buffer.to_owned(), cpu)).or_default());
+                for events in [of_cpu.before, of_cpu.behind].into_iter().flatten() {
+                    *lost = lost.saturating_add(events);
                 }
             }
         }

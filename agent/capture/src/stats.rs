@@ -97,6 +97,8 @@ pub struct CpuStats {
     pub lost: [u64; LossCause::COUNT],
     /// Events lost for a cause that is not known: marks in the data of a recording that was killed have none.
     pub lost_unexplained: u64,
+    /// Events that the first page marks as lost, and that the archive before has counted.
+    pub marked_before: u64,
     /// Events in ring pages that overwrite mode reused.
     pub overwritten: u64,
     /// Events that filters left out.
@@ -290,6 +292,7 @@ impl Stats {
         Ledger {
             version: ledger::VERSION,
             imported: None,
+            part: false,
             clock: Some(clock.to_owned()),
             realtime_offset_ns: Some(realtime_offset),
             realtime_uncertainty_ns: Some(realtime_uncertainty),
@@ -350,6 +353,7 @@ impl Stats {
             filtered: self.recovered.is_none().then_some(filtered),
             own_threads: self.recovered.is_none().then_some(own_threads),
             lost,
+            marked_before: cpu.marked_before,
             missing: cpu.missing(),
         }
     }
@@ -439,6 +443,7 @@ pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -
         events: counts.events,
         stored: stored.totals,
         lost: counts.lost,
+        marked_before: stored.begin.unmarked,
         overwritten: counts.overwritten,
         filtered: counts.rows.iter().map(|row| row.filtered).sum(),
         own_threads: counts.rows.iter().map(|row| row.own).sum(),

@@ -19,7 +19,9 @@ use ftrace_event::Endian;
 use stdx::terminal;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::Ledger;
-use tracedat::reader::{BufferInfo, Counts, Module, OptionValue, ReadError, Reader};
+use tracedat::reader::{
+    BufferInfo, Counts, CpuCounts, Module, OptionValue, ReadError, Reader, sum_of_losses,
+};
 use tracedat::{FileOption, OptionId};
 
 /// Show what a trace.dat file, or a directory made by `export`, contains
@@ -152,6 +154,27 @@ struct Report<'a> {
     damage: Vec<String>,
 }
 
+/// What a CPU has lost at its ends, beside what is marked before records; 0 is a number that is not known.
+#[derive(Clone, Copy)]
+struct CpuEnds {
+    before: Option<u64>,
+    behind: Option<u64>,
+}
+
+impl CpuEnds {
+    fn both(self) -> impl Iterator<Item = u64> {
+        [self.before, self.behind].into_iter().flatten()
+    }
+
+    fn events(self) -> u64 {
+        self.both().fold(0, u64::saturating_add)
+    }
+
+    fn unknown(self) -> u64 {
+        self.both().filter(|events| *events == 0).count() as u64
+    }
+}
+
 /// What our recorder says of losses.
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -176,8 +199,9 @@ impl<'a> Report<'a> {
         let mut counts = Counts::default();
         let mut table = vec![0_u64; 1 << 16];
         let mut buffers = Vec::new();
+        let silent = reader.silent_cpus();
         for (index, info) in reader.buffers().iter().enumerate() {
-            let found = reader.count(index);
+            let mut found = reader.count(index);
             // Data that a cut file has not were told of above.
             damage.extend(
                 found
@@ -186,6 +210,8 @@ impl<'a> Report<'a> {
                     .filter(|text| !reader.problems().iter().any(|p| p.to_string() == **text))
                     .cloned(),
             );
+            let silent = silent.iter().filter(|(buffer, _)| *buffer == index);
+            found.cpus.extend(silent.map(|(_, cpu)| CpuCounts { cpu: *cpu, ..CpuCounts::default() }));
             counts.cpus.extend(found.cpus.iter().cloned());
             found.by_id.iter().for_each(|(id, events)| table[usize::from(*id)] += events);
             buffers.push((info, found));
@@ -219,9 +245,33 @@ impl<'a> Report<'a> {
         Some(events as f64 / ((last - first) as f64 / 1e9))
     }
 
-    /// Events that marks on pages tell of as lost, and how many marks there are.
+    /// What a CPU in a buffer has lost before its first record and behind its last one; 0 is a number that is
+    /// not known. Marks before records are not among it.
+    fn ends(&self, buffer: &BufferInfo, counts: &CpuCounts) -> CpuEnds {
+        let index = self.reader.buffers().iter().position(|other| std::ptr::eq(other, buffer));
+        let (before, behind) = self.reader.losses_of(index.unwrap_or(usize::MAX), counts.cpu);
+        CpuEnds { before, behind: sum_of_losses(counts.missed_behind, behind) }
+    }
+
+    /// Each CPU in each buffer, also those that lost all.
+    fn rows(&self) -> impl Iterator<Item = (&BufferInfo, &CpuCounts)> {
+        self.buffers.iter().flat_map(|(info, counts)| counts.cpus.iter().map(|cpu| (*info, cpu)))
+    }
+
+    /// Events that are known to be lost, and of how many losses the number is not known.
+    fn lost(&self) -> (u64, u64) {
+        self.rows().fold((0, 0), |(events, unknown), (info, counts)| {
+            let ends = self.ends(info, counts);
+            (
+                events.saturating_add(counts.missed_events).saturating_add(ends.events()),
+                unknown + counts.missed_unknown + ends.unknown(),
+            )
+        })
+    }
+
+    /// Events that marks before records tell of as lost, and how many marks there are.
     fn missed(&self) -> (u64, u64) {
-        let sum = |of: &dyn Fn(&tracedat::reader::CpuCounts) -> u64| -> u64 {
+        let sum = |of: &dyn Fn(&CpuCounts) -> u64| -> u64 {
             self.counts.cpus.iter().map(of).fold(0, u64::saturating_add)
         };
         (sum(&|cpu| cpu.missed_events), sum(&|cpu| cpu.missed_marks))
@@ -336,7 +386,9 @@ impl<'a> Report<'a> {
             );
             for cpu in &counts.cpus {
                 let time = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), seconds);
-                let lost = match (cpu.missed_events, cpu.missed_unknown) {
+                let ends = self.ends(info, cpu);
+                let events = cpu.missed_events.saturating_add(ends.events());
+                let lost = match (events, cpu.missed_unknown + ends.unknown()) {
                     (events, 0) => events.to_string(),
                     (0, _) => "some".to_owned(),
                     (events, _) => format!(">{events}"),
@@ -372,6 +424,24 @@ impl<'a> Report<'a> {
         }
     }
 
+    fn losses_at_ends(&self, text: &mut String) {
+        let ends: Vec<_> = self.rows().map(|(info, counts)| self.ends(info, counts)).collect();
+        let before: Vec<u64> = ends.iter().filter_map(|ends| ends.before).collect();
+        let behind: Vec<u64> = ends.iter().filter_map(|ends| ends.behind).collect();
+        for (place, found) in [("before the first record", before), ("behind the last record", behind)] {
+            if found.is_empty() {
+                continue;
+            }
+            let events = found.iter().fold(0_u64, |sum, events| sum.saturating_add(*events));
+            let cpus = count(found.len() as u64);
+            let _ = write!(text, "  {} events lost {place} of {cpus} CPUs", count(events));
+            if let unknown @ 1.. = found.iter().filter(|events| **events == 0).count() as u64 {
+                let _ = write!(text, ", {} of which without a count", count(unknown));
+            }
+            text.push('\n');
+        }
+    }
+
     fn losses(&self, text: &mut String) {
         let (events, marks) = self.missed();
         let unknown: u64 = self.counts.cpus.iter().map(|cpu| cpu.missed_unknown).sum();
@@ -385,12 +455,18 @@ impl<'a> Report<'a> {
             }
             text.push('\n');
         }
+        self.losses_at_ends(text);
         let Some(ledger) = &self.ledger else { return };
         let FoundLedger::Readable(ledger) = ledger else {
             text.push_str("  the recorder's ledger cannot be read\n");
             return;
         };
-        text.push_str("  the recorder's ledger: ");
+        if ledger.part {
+            text.push_str("  the file is a part; of the whole, ");
+        } else {
+            text.push_str("  ");
+        }
+        text.push_str("the recorder's ledger: ");
         match ledger.cut_short() {
             None => {
                 let _ = write!(text, "{} events recorded", count(ledger.sum(|cpu| cpu.recorded)));

@@ -144,7 +144,7 @@ impl Format for Ctf {
             let mut stream = trace.stream(&dir, (id, cpu_stream.cpu), trace.span.0, &shapes)?;
             convert::cpu_stream(recording, cpu_stream, &trace, id, &states, &mut stream, job)?;
             // As everywhere, a loss of unknown size counts as one event at least.
-            let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
+            let lost = cpu_stream.lost_at_end().map_or(0, |lost| lost.max(1));
             stream.pass_pauses(&trace.pauses, u64::MAX)?;
             if lost > 0 {
                 stream.lost(lost, trace.span.1)?;
@@ -474,8 +474,9 @@ fn not_carried(recording: &Recording<'_>, job: &Job<'_>) {
         let clock = recording.clock_name();
         job.not_carried(format!("the unit of clock {clock}: its ticks are written as nanoseconds"), 1);
     }
-    let unknown: u64 =
-        recording.cpu_streams().iter().map(|cpu_stream| cpu_stream.counts.missed_unknown).sum();
+    let unknown =
+        |of: &recording::CpuStream| of.counts.missed_unknown + u64::from(of.lost_at_end() == Some(0));
+    let unknown = recording.cpu_streams().iter().map(unknown).sum();
     job.not_carried("losses of unknown size, counted as one event each", unknown);
 }
 

@@ -14,7 +14,7 @@ use super::schema::Trace;
 use super::stream::StreamWriter;
 use super::{Ctf, Shapes, TraceDirectory, kernel, lttng};
 use ftrace_event::EventTable;
-use recording::survey::{LostOfCpu, lost_by_cpu};
+use recording::survey::lost_by_cpu;
 use recording::{ExportError, Job, NotCarried, Recording, TraceFile};
 use stdx::output::Directory;
 use tracedat::initial_state::InitialState;
@@ -365,7 +365,7 @@ impl TraceWriter {
                 let Some(stream) = stream else { continue };
                 stream.writer.pass_pauses(&self.trace.pauses, end)?;
                 if let Some(lost) = lost.get(&(channel.buffer.as_str(), cpu)) {
-                    let in_all = stream.discarded_before.saturating_add(lost.events);
+                    let in_all = stream.discarded_before.saturating_add(*lost);
                     stream.writer.lost_in_all(in_all, end)?;
                 }
                 stream.writer.finish(end)?;
@@ -379,12 +379,12 @@ impl TraceWriter {
     }
 
     /// Creates the files of streams in which something was lost, and nothing else is.
-    fn open_lost(&mut self, lost: &BTreeMap<(&str, u32), LostOfCpu>) -> Result<(), ExportError> {
+    fn open_lost(&mut self, lost: &BTreeMap<(&str, u32), u64>) -> Result<(), ExportError> {
         let Self { channels, trace, .. } = self;
         let index = |buffer: &str| {
             channels.iter().position(|id| trace.channels.get(*id).is_some_and(|of| of.buffer == buffer))
         };
-        let lost = lost.iter().filter(|(_, lost)| lost.events != 0);
+        let lost = lost.iter().filter(|(_, lost)| **lost != 0);
         let streams: Vec<_> = lost.filter_map(|((buffer, cpu), _)| Some((index(buffer)?, *cpu))).collect();
         self.open(streams)
     }

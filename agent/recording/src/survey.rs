@@ -7,8 +7,12 @@ use super::error::ExportError;
 use super::job::Job;
 use ftrace_event::{EventTable, Machine, NoNames, Printer};
 use tracedat::FileOption;
-use tracedat::ledger::{Ledger, LedgerCpu, Pause};
-use tracedat::reader::{Counts, CpuCounts, Next, Reader, Record, Records, Source, each_record_ahead};
+use tracedat::ledger::{Ledger, Pause};
+use tracedat::losses::{CpuLosses, Losses};
+use tracedat::reader::{
+    Counts, CpuCounts, CpuRecords, Next, ReadError, Reader, Record, Records, Source, each_record_ahead,
+    sum_of_losses,
+};
 
 /// After how many records progress is told.
 const STEP: u64 = 4096;
@@ -40,11 +44,15 @@ pub struct CpuStream {
     pub by_id: Vec<(u16, u64)>,
     /// What its pages hold.
     pub counts: CpuCounts,
-    /// Events of this CPU that were lost and have no mark among its records, because none came after them: by
-    /// the ledger, which only files of this recorder have.
-    pub lost_at_end: u64,
+    /// Events that were lost before the first record, beside those that are marked on its page: 0 = not known
+    /// how many. The first record of [`Recording::records`] has both.
+    pub lost_before: Option<u64>,
+    /// Events that were lost behind the last record: 0 = not known how many.
+    pub lost_behind: Option<u64>,
     /// Whether more may be missing there: the recording did not come to its end.
     pub cut_short: bool,
+    /// Whether it is known how many events are lost.
+    pub lost_is_exact: bool,
     /// The buffers that it is in.
     parts: Vec<usize>,
 }
@@ -81,16 +89,11 @@ impl<'r> Recording<'r> {
             job.advance(0)?;
             Ok(cpu_stream)
         })?;
-        let ledger = Ledger::of(file);
-        let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
-        for cpu_stream in &mut cpu_streams {
-            let Some(LostOfCpu { events, cut_short }) = lost.get(&(&*cpu_stream.channel, cpu_stream.cpu))
-            else {
-                continue;
-            };
-            cpu_stream.lost_at_end = events.saturating_sub(cpu_stream.counts.missed_events);
-            cpu_stream.cut_short = *cut_short;
-        }
+        let ledgers: Vec<_> = Ledger::all_of(file).collect();
+        let counts = cpu_streams.iter().map(|of| ((of.channel.clone(), of.cpu), of.counts.clone()));
+        let losses = Losses::new(&ledgers, &counts.collect());
+        add_losses(&mut cpu_streams, &losses, file);
+        let ledger = ledgers.into_iter().next();
         // No layout has a place for a loss of which only the least is known.
         let cut_short = cpu_streams.iter().filter(|cpu_stream| cpu_stream.cut_short).count() as u64;
         job.not_carried(
@@ -161,8 +164,7 @@ impl<'r> Recording<'r> {
     /// # Errors
     /// Its data cannot be read at all.
     pub fn records(&self, cpu_stream: &CpuStream) -> Result<Records<'r>, ExportError> {
-        let open = |buffer: &usize| self.file.cpu_records(*buffer, cpu_stream.cpu);
-        Ok(Records::merge(cpu_stream.parts.iter().map(open).collect::<Result<_, _>>()?))
+        Ok(Records::merge(cpu_stream.open(self.file).collect::<Result<_, _>>()?))
     }
 
     /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it. Meanwhile
@@ -174,8 +176,8 @@ impl<'r> Recording<'r> {
     ) -> Result<(), ExportError> {
         let mut streams = Vec::new();
         for cpu_stream in &self.cpu_streams {
-            for part in &cpu_stream.parts {
-                streams.push(self.file.cpu_records(*part, cpu_stream.cpu)?);
+            for records in cpu_stream.open(self.file) {
+                streams.push(records?);
             }
         }
         let mut done = 0;
@@ -249,14 +251,38 @@ impl CpuStream {
         &self.parts
     }
 
+    /// Events that were lost behind the last record, or at all if there is none: 0 = not known how many.
+    pub fn lost_at_end(&self) -> Option<u64> {
+        let before = self.lost_before.filter(|_| self.counts.events == 0);
+        sum_of_losses(before, self.lost_behind)
+    }
+
     /// Events that are known to be lost; a mark among the records may not say how many.
     pub fn lost(&self) -> u64 {
-        self.counts.missed_events.saturating_add(self.lost_at_end)
+        let ends = self.lost_before.unwrap_or(0).saturating_add(self.lost_behind.unwrap_or(0));
+        self.counts.missed_events.saturating_add(ends)
     }
 
     fn empty(channel: String, cpu: u32, parts: Vec<usize>) -> Self {
         let counts = CpuCounts { cpu, ..CpuCounts::default() };
-        Self { channel, cpu, by_id: Vec::new(), counts, lost_at_end: 0, cut_short: false, parts }
+        let (lost_before, lost_behind, cut_short, lost_is_exact) = (None, None, false, false);
+        let by_id = Vec::new();
+        Self { channel, cpu, by_id, counts, lost_before, lost_behind, cut_short, lost_is_exact, parts }
+    }
+
+    fn has_lost(&mut self, losses: CpuLosses) {
+        self.lost_before = losses.before;
+        self.lost_behind = sum_of_losses(self.lost_behind, losses.behind);
+        (self.cut_short, self.lost_is_exact) = (losses.cut_short, losses.is_exact);
+    }
+
+    /// Its records in each buffer, those of the first with what was lost before them.
+    fn open<'r>(&self, file: &'r TraceFile) -> impl Iterator<Item = Result<CpuRecords<'r>, ReadError>> {
+        let mut before = self.lost_before;
+        self.parts.iter().map(move |buffer| {
+            let records = file.cpu_records(*buffer, self.cpu)?;
+            Ok(records.with_losses(before.take(), None))
+        })
     }
 
     fn add(&mut self, found: &Counts, job: &Job<'_>) -> Result<(), ExportError> {
@@ -275,19 +301,41 @@ impl CpuStream {
         }
         self.by_id = by_id.into_iter().collect();
         for counts in &found.cpus {
-            let sum = &mut self.counts;
-            sum.pages += counts.pages;
-            sum.data_bytes += counts.data_bytes;
-            sum.events += counts.events;
-            sum.first = sum.first.into_iter().chain(counts.first).min();
-            sum.last = sum.last.max(counts.last);
-            sum.missed_marks += counts.missed_marks;
-            sum.missed_unknown += counts.missed_unknown;
-            sum.missed_events = sum.missed_events.saturating_add(counts.missed_events);
-            sum.damaged += counts.damaged;
+            self.counts.add(counts);
         }
         Ok(())
     }
+}
+
+/// Gives each stream its losses. A CPU of which all was lost gets one without records.
+fn add_losses(cpu_streams: &mut Vec<CpuStream>, losses: &Losses, file: &TraceFile) {
+    let mut known: BTreeMap<(String, u32), &mut CpuStream> = BTreeMap::new();
+    for stream in cpu_streams.iter_mut() {
+        stream.lost_behind = stream.counts.missed_behind;
+        known.insert((stream.channel.clone(), stream.cpu), stream);
+    }
+    let mut silent = Vec::new();
+    for (channel, cpu, of_cpu) in losses.iter() {
+        if let Some(stream) = known.get_mut(&(channel.to_owned(), cpu)) {
+            stream.has_lost(of_cpu);
+        } else if of_cpu.any() {
+            let mut stream = CpuStream::empty(channel.to_owned(), cpu, Vec::new());
+            stream.has_lost(of_cpu);
+            silent.push(stream);
+        }
+    }
+    if silent.is_empty() {
+        return;
+    }
+    cpu_streams.append(&mut silent);
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, buffer) in file.buffers().iter().enumerate() {
+        places.entry(&buffer.name).or_insert(index);
+    }
+    let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
+    cpu_streams.sort_by(|one, other| {
+        (place(&one.channel), &one.channel, one.cpu).cmp(&(place(&other.channel), &other.channel, other.cpu))
+    });
 }
 
 /// The events of which there are records.
@@ -322,25 +370,11 @@ pub fn full_name(printer: &Printer) -> String {
     format!("{}:{}", printer.system(), printer.name())
 }
 
-/// What is known of the events of a CPU that did not reach the file.
-#[non_exhaustive]
-pub struct LostOfCpu {
-    /// How many; if cut short, at least.
-    pub events: u64,
-    cut_short: bool,
-}
-
-/// Events that each CPU of each buffer lost before they reached the file.
-pub fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
-    fn row(cpu: &LedgerCpu) -> ((&str, u32), LostOfCpu) {
-        let unstored = match cpu.missing {
-            Some(missing) => missing.at_least,
-            None => cpu.unstored,
-        };
-        let events = cpu.lost.total().saturating_add(unstored.unwrap_or(0));
-        ((&cpu.channel, cpu.cpu), LostOfCpu { events, cut_short: cpu.missing.is_some() })
-    }
-    ledger.cpus.iter().map(row).collect()
+/// Events that each CPU of each buffer lost before they reached the pages of a recording, of which somebody
+/// counts the marks; at least so many if it was cut short.
+pub fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), u64> {
+    let rows = ledger.cpus.iter();
+    rows.map(|row| ((&*row.channel, row.cpu), row.lost_in_all())).collect()
 }
 
 /// Our recorder counts what was overwritten; of other files the kernel's statistics count overruns.

@@ -9,7 +9,7 @@ use super::view::{BufferView, FileView};
 use super::wakeup::{WakeupTimes, Wakeups};
 use super::{Backwards, Damage, Progress};
 use ftrace_event::filter::{Origin, Shown};
-use tracedat::reader::{LiveRecords, ReadError, Record, Records};
+use tracedat::reader::{End, LiveRecords, ReadError, Record, Records};
 
 /// Most functions that are shown in one another.
 const MAX_INDENT: usize = 1000;
@@ -67,6 +67,8 @@ pub(super) struct Progressed {
     /// number 65536.
     pub(super) not_understood: HashMap<(usize, u32), u64>,
     pub(super) is_done: bool,
+    /// Which CPUs have lost events behind their last records, if all records were read.
+    pub(super) lost_behind: Vec<End>,
 }
 
 impl Progressed {
@@ -180,6 +182,9 @@ impl<'a> Feed<'a> {
         let record = match self.records.next_record() {
             Ok(Some(record)) => record,
             Ok(None) => {
+                if let Input::Files(records) = &self.records {
+                    self.so_far.lost_behind = records.lost_behind().collect();
+                }
                 self.so_far.is_done = !self.records.goes_on();
                 return self.is_empty = true;
             }

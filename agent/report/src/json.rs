@@ -1,6 +1,7 @@
 //! Records as JSON, one object a line: docs/report.md describes the members, docs/report.schema.json is the
 //! schema.
 
+use super::LostBehind;
 use super::batch::Item;
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
@@ -101,6 +102,28 @@ pub(super) fn write(
         unsigned(out, id);
         out.extend_from_slice(b",\"fields\":{}");
     }
+    out.extend_from_slice(b"}\n");
+}
+
+/// Prints that events of a CPU were lost behind its last record. `file` is given with several files.
+pub(super) fn write_lost(out: &mut Vec<u8>, file: Option<&str>, lost: &LostBehind) {
+    let LostBehind { file: _, buffer, cpu, events, since } = lost;
+    let number = |out: &mut Vec<u8>, number: &Option<u64>| match number {
+        None => out.extend_from_slice(b"null"),
+        Some(number) => unsigned(out, *number),
+    };
+    out.extend_from_slice(b"{\"lost_behind\":");
+    number(out, events);
+    out.extend_from_slice(b",\"since\":");
+    number(out, since);
+    out.extend_from_slice(b",\"cpu\":");
+    unsigned(out, (*cpu).into());
+    if let Some(file) = file {
+        out.extend_from_slice(b",\"file\":");
+        string(out, file.as_bytes());
+    }
+    out.extend_from_slice(b",\"buffer\":");
+    string(out, buffer.as_bytes());
     out.extend_from_slice(b"}\n");
 }
 

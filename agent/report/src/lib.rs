@@ -67,7 +67,7 @@ pub use wakeup::{Latencies, WakeupTimes};
 
 use feed::{Feed, Input, Progressed, Wants};
 use plugin::States;
-use tracedat::reader::{ReadError, Reader, Source};
+use tracedat::reader::{End, ReadError, Reader, Source};
 use view::{FileView, base_name};
 
 /// Damaged places that are described; the others are only counted.
@@ -136,6 +136,21 @@ pub struct NotUnderstood {
     pub records: u64,
 }
 
+/// Events of a CPU that were lost behind its last record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostBehind {
+    /// Index of the file.
+    pub file: usize,
+    /// The buffer; empty for the top one.
+    pub buffer: String,
+    /// The CPU.
+    pub cpu: u32,
+    /// How many; `None` if that is not known.
+    pub events: Option<u64>,
+    /// The time of the last record; `None` if there is none.
+    pub since: Option<u64>,
+}
+
 /// Statistics of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -151,6 +166,8 @@ pub struct Summary {
     pub not_understood: Vec<NotUnderstood>,
     /// Latencies, if wakeups were to be followed.
     pub wakeups: WakeupTimes,
+    /// What CPUs have lost behind their last records; nothing if not all records were read.
+    pub lost_behind: Vec<LostBehind>,
     /// How many times went backwards, if times were to be checked.
     pub backwards: u64,
     /// Whether the reader of the output closed it before the end.
@@ -305,6 +322,8 @@ impl<'a, S: Source> Report<'a, S> {
             notice(Notice::Written(feed.so_far.written));
         });
         printed.so_far = feed.so_far;
+        let lost_behind = if self.json { printed.so_far.lost_behind.as_slice() } else { &[] };
+        let result = result.and_then(|()| self.write_lost_behind(lost_behind, out));
         printed.learned = views.into_iter().map(|view| view.tasks.into_learned()).collect();
         match result.and_then(|()| out.flush()) {
             // A reader that has seen enough is no error.
@@ -312,6 +331,30 @@ impl<'a, S: Source> Report<'a, S> {
             result => result?,
         }
         Ok(())
+    }
+
+    /// Writes an object for each CPU that has lost events behind its last record.
+    fn write_lost_behind(&self, ends: &[End], out: &mut dyn Write) -> io::Result<()> {
+        let mut text = Vec::new();
+        for lost in self.lost_behind(ends) {
+            let file = self.files.get(lost.file).map_or("", TraceFile::name);
+            json::write_lost(&mut text, (self.files.len() > 1).then_some(file), &lost);
+        }
+        out.write_all(&text)
+    }
+
+    fn lost_behind(&self, ends: &[End]) -> Vec<LostBehind> {
+        let lost = ends.iter().filter_map(|end| {
+            let reader = self.files.get(end.reader)?.reader();
+            let since = reader.cpu_records(end.buffer, end.cpu).ok().and_then(|mut records| {
+                records.fast_forward();
+                records.prev_record().ok().flatten().map(|record| record.timestamp)
+            });
+            let buffer = reader.buffers().get(end.buffer)?.name.clone();
+            let events = end.missed.filter(|events| *events != 0);
+            Some(LostBehind { file: end.reader, buffer, cpu: end.cpu, events, since })
+        });
+        lost.collect()
     }
 
     /// Statistics of what was printed.
@@ -323,6 +366,7 @@ impl<'a, S: Source> Report<'a, S> {
             shown: so_far.shown,
             wakeups: so_far.wakeup_times(),
             not_understood: self.not_understood(&so_far),
+            lost_behind: self.lost_behind(&so_far.lost_behind),
             damage: so_far.damage,
             backwards,
             is_cut_off,
@@ -369,7 +413,10 @@ impl<'a, S: Source> Report<'a, S> {
         let wanted = buffers.flat_map(|(index, view)| {
             let extents = self.files.get(view.file).and_then(|file| file.reader().buffers().get(*index));
             let extents = extents.map_or(&[][..], |buffer| &buffer.cpus);
-            extents.iter().map(|extent| (view.file, *index, extent.cpu))
+            let silent = self.files.get(view.file).map(|file| file.reader().silent_cpus());
+            let silent = silent.into_iter().flatten().filter(move |(buffer, _)| buffer == index);
+            let cpus = extents.iter().map(|extent| extent.cpu).chain(silent.map(|(_, cpu)| cpu));
+            cpus.map(|cpu| (view.file, *index, cpu))
         });
         let wanted =
             wanted.filter(|(.., cpu)| self.selection.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)));

@@ -5,8 +5,6 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use recording::Recording;
-use recording::survey::lost_by_cpu;
-use tracedat::ledger::Ledger;
 use tracedat::{FileOption, Uname, initial_state};
 
 /// Characters of [`About::id`].
@@ -48,14 +46,7 @@ impl About {
             FileOption::Version(text) => Some(text.trim().to_owned()),
             _ => None,
         });
-        let ledger = Ledger::of(file);
-        let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
-        let mut streams = recording.cpu_streams().iter();
-        let lost_is_exact = streams.all(|stream| {
-            lost.contains_key(&(&*stream.channel, stream.cpu))
-                && !stream.cut_short
-                && stream.counts.missed_unknown == 0
-        });
+        let lost_is_exact = recording.cpu_streams().iter().all(|stream| stream.lost_is_exact);
         let mut about = Self {
             id: String::new(),
             file: file_name.map(str::to_owned),

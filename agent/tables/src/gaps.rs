@@ -48,4 +48,23 @@ impl Gaps {
         row.put(since);
         sheets.end(self.sheet)
     }
+
+    /// Tells what is missing behind the last records.
+    pub(super) fn finish<E: Encoding>(
+        &self,
+        recording: &Recording<'_>,
+        sheets: &mut Sheets<'_, E>,
+    ) -> Result<(), ExportError> {
+        for stream in recording.cpu_streams() {
+            let Some(missed) = stream.lost_at_end() else { continue };
+            let mut row = sheets.row(self.sheet);
+            put_times(None, recording, &mut row);
+            row.put(&*stream.channel);
+            row.put(stream.cpu);
+            row.put(Some(missed).filter(|missed| *missed != 0));
+            row.put(stream.counts.last);
+            sheets.end(self.sheet)?;
+        }
+        Ok(())
+    }
 }

@@ -10,9 +10,7 @@ use super::out::Sheets;
 use super::value::{Cell, Column, Element, Type};
 use super::write::EventTable;
 use recording::snapshot::Snapshot;
-use recording::survey::lost_by_cpu;
 use recording::{ExportError, Job, Recording, full_name};
-use tracedat::ledger::Ledger;
 
 const fn column(name: &'static str, ty: Type) -> Column {
     (Cow::Borrowed(name), ty)
@@ -21,7 +19,7 @@ const fn column(name: &'static str, ty: Type) -> Column {
 /// The names of the tables here.
 pub(super) const NAMES: [&str; 6] = ["gaps", "events", "losses", "threads", "hosts", "sessions"];
 
-/// Where events are missing: before a record. `missed` is unknown where the recorder did not count,
+/// Where events are missing: before a record, or, if it has no time, behind the last one. `missed` is unknown where the recorder did not count,
 /// `since_timestamp` (the CPU's record before) where there is none.
 pub(super) const GAPS: [Column; 7] = [
     column(TIME, Type::Time),
@@ -123,16 +121,13 @@ pub(super) fn write_losses<E: Encoding>(
     sheets: &mut Sheets<'_, E>,
 ) -> Result<(), ExportError> {
     let sheet = sheets.add("losses", Kind::Beside, LOSSES)?;
-    let ledger = Ledger::of(recording.file());
-    let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
     for stream in recording.cpu_streams() {
-        let is_told = lost.contains_key(&(&*stream.channel, stream.cpu));
         let mut row = sheets.row(sheet);
         row.put(&*stream.channel);
         row.put(stream.cpu);
         row.put(stream.counts.events);
         row.put(stream.lost());
-        row.put(is_told && !stream.cut_short && stream.counts.missed_unknown == 0);
+        row.put(stream.lost_is_exact);
         row.put(stream.counts.pages);
         sheets.end(sheet)?;
     }

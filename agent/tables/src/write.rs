@@ -214,5 +214,8 @@ fn write_events<'a, E: Encoding>(
         table.rows += 1;
         sheets.record(sheet, record)
     })?;
+    if let Some(gaps) = gaps {
+        gaps.finish(recording, sheets)?;
+    }
     Ok(tables)
 }

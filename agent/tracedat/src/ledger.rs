@@ -32,6 +32,10 @@ pub struct Ledger {
     /// as that tracer tells them, are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
+    /// Whether the file has only a part of what the ledger counts. Then all losses that are known to be in
+    /// the part are marked on its pages.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub part: bool,
     /// The recording's clock.
     #[serde(default)]
     pub clock: Option<String>,
@@ -329,6 +333,9 @@ pub struct LedgerCpu {
     /// Events that were lost, by cause.
     #[serde(default)]
     pub lost: Losses,
+    /// Events that the first page marks as lost, and that the archive before has counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked_before: u64,
     /// What is missing at the end, if the recording was cut short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
@@ -339,6 +346,13 @@ impl LedgerCpu {
     pub fn title(&self) -> String {
         let Self { channel, cpu, .. } = self;
         in_buffer(format_args!("CPU {cpu}"), channel)
+    }
+
+    /// Events that did not reach the file, without those that were given up on demand; at least so many if
+    /// the recording was cut short.
+    pub fn lost_in_all(&self) -> u64 {
+        let unstored = self.missing.map_or(self.unstored, |missing| missing.at_least);
+        self.lost.total().saturating_add(unstored.unwrap_or(0))
     }
 }
 

@@ -52,6 +52,7 @@
 //! | `writer` | writing a file |
 //! | [`reader`] | reading files of any recorder |
 //! | [`ledger`] | losses as this recorder stores them |
+//! | [`losses`] | what each CPU lost, and where, by the ledger and the marks on pages |
 //! | [`checksum`] | checksums, for damage that breaks no structure |
 //! | [`check`] | finds the faults of a file |
 //! | [`rewrite`] | new files: other versions, parts, several files in one |
@@ -65,6 +66,7 @@ mod error;
 pub mod initial_state;
 pub mod layout;
 pub mod ledger;
+pub mod losses;
 pub mod option;
 pub mod page;
 pub mod reader;

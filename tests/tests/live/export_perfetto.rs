@@ -16,7 +16,10 @@ fn export(file: &Path, to: &Path) -> Ended {
 /// The records of a file.
 fn told(file: &Path) -> Vec<Value> {
     let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    out.lines()
+        .filter(|line| line.starts_with("{\"timestamp\""))
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
 }
 
 fn number(value: &Value) -> Option<i128> {

@@ -75,7 +75,10 @@ fn report(file: &Path) -> String {
 
 fn records(file: &Path) -> Vec<Value> {
     let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    out.lines()
+        .filter(|line| line.starts_with("{\"timestamp\""))
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
 }
 
 /// Fails unless the lines of perf are those of a report. Of a thread that has ended the kernel tells perf the

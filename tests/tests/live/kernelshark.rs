@@ -19,7 +19,7 @@ fn recorded(dir: &Path) -> PathBuf {
 /// What this project reads in a file, in the terms of KernelShark, which shows the top buffer.
 fn told(file: &Path) -> Vec<Row> {
     let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    let rows = out.lines().map(|line| {
+    let rows = out.lines().filter(|line| line.starts_with("{\"timestamp\"")).map(|line| {
         let record: Value = serde_json::from_str(line).expect(line);
         let text = |member: &str| record[member].as_str().unwrap_or_default().to_owned();
         let row = Row {

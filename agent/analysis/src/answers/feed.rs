@@ -13,7 +13,7 @@ use ftrace_event::stacks::{Origin, place_of_frame};
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use report::TraceFile;
 use tracedat::ledger::{EventChoice, Ledger, Pause};
-use tracedat::reader::{Record, Source};
+use tracedat::reader::{End, Record, Source};
 
 /// An analysis, and what its answer is about.
 #[derive(Clone, Debug)]
@@ -231,9 +231,7 @@ impl<A: Analysis> Feed<A> {
         if let Some(missed) = record.missed
             && is_asked
         {
-            self.covered.losses += 1;
-            self.covered.lost_events = self.covered.lost_events.saturating_add(missed);
-            self.covered.losses_uncounted += u64::from(missed == 0);
+            self.count_loss(missed);
             self.gaps.insert((record.buffer, record.cpu));
         }
         if !self.gaps.is_empty() {
@@ -296,6 +294,20 @@ impl<A: Analysis> Feed<A> {
         if self.first.is_some() {
             self.lose(At { time: self.last, cpu });
         }
+    }
+
+    /// The records of a CPU have ended. If events were lost behind them, what happens on it from there on is
+    /// not known.
+    pub fn end<S: Source>(&mut self, file: &TraceFile<S>, end: &End) {
+        let Some(missed) = end.missed.filter(|_| self.is_asked(file, end.buffer)) else { return };
+        self.count_loss(missed);
+        self.gap(file, end.buffer, end.cpu);
+    }
+
+    fn count_loss(&mut self, missed: u64) {
+        self.covered.losses += 1;
+        self.covered.lost_events = self.covered.lost_events.saturating_add(missed);
+        self.covered.losses_uncounted += u64::from(missed == 0);
     }
 
     /// Tells of the pauses that begin or end before a time: nothing goes on over these that is known.

@@ -336,6 +336,7 @@ pub fn answer<S: Source, A: Analysis>(
                     feed.take(file, &record);
                 }
                 Next::Gap(gap) => feed.gap(file, gap.buffer, gap.cpu),
+                Next::End(end) => feed.end(file, &end),
                 Next::Damage(_) => feed.damaged(),
             }
             if feed.is_past_end() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

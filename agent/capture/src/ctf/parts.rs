@@ -337,7 +337,7 @@ impl Parts {
     ) -> Result<(), ExportError> {
         let lost = lost_by_cpu(ledger);
         let has_lost: BTreeSet<&str> =
-            lost.iter().filter(|(_, lost)| lost.events != 0).map(|((buffer, _), _)| *buffer).collect();
+            lost.iter().filter(|(_, lost)| **lost != 0).map(|((buffer, _), _)| *buffer).collect();
         for (index, buffer) in head.buffers().iter().enumerate() {
             if !has_lost.contains(buffer.name.as_str()) {
                 continue;

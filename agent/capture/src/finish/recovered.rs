@@ -58,6 +58,7 @@ fn row(cpu: &CpuData, note: Option<&Note>, end: End, overwrites: bool) -> CpuSta
         let explained = note.lost.iter().fold(marked, |sum, lost| sum.saturating_add(*lost));
         row.lost_unexplained = row.lost_unexplained.saturating_sub(explained);
         row.overwritten = note.overwritten;
+        row.marked_before = note.marked_before;
         if overwrites {
             // All losses before the data are noted by then; what is overwritten may be more when they come.
             row.overwritten = row.overwritten.saturating_add(std::mem::take(&mut row.lost_unexplained));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{FoundLedger, Report};
+use super::{CpuEnds, FoundLedger, Report};
 use tracedat::reader::{BufferInfo, Counts, CpuCounts, Module, OptionEntry, OptionValue, SectionInfo};
 
 /// Everything that is told of a trace file.
@@ -21,6 +21,9 @@ pub(super) struct Contents<'a> {
     last_ns: Option<u64>,
     missed_events: u64,
     missed_marks: u64,
+    /// Events that are known to be lost, and of how many losses the number is not known.
+    lost_events: u64,
+    losses_without_count: u64,
     sections: Vec<Section<'a>>,
     modules: Vec<LoadedModule<'a>>,
     options: Vec<OptionText>,
@@ -83,6 +86,10 @@ struct Cpu {
     missed_marks: u64,
     missed_marks_without_count: u64,
     missed_events: u64,
+    /// Events lost before the first record that no mark tells of; `null` = not known how many.
+    lost_before: Option<u64>,
+    /// Events lost behind the last record; `null` = not known how many.
+    lost_behind: Option<u64>,
     damaged: u64,
 }
 
@@ -100,6 +107,7 @@ impl<'a> Contents<'a> {
         let Report { name, reader, modules, buffers, counts: _, by_id, ledger, damage } = report;
         let (header, layout, span) = (reader.header(), reader.layout(), report.span());
         let (missed_events, missed_marks) = report.missed();
+        let (lost_events, losses_without_count) = report.lost();
         let event_count = |&(id, events): &(u16, u64)| {
             let event = reader.metadata().event(id);
             EventCount {
@@ -124,10 +132,12 @@ impl<'a> Contents<'a> {
             last_ns: span.map(|(_, last)| last),
             missed_events,
             missed_marks,
+            lost_events,
+            losses_without_count,
             sections: reader.sections().iter().map(Section::of).collect(),
             modules: modules.iter().map(LoadedModule::of).collect(),
             options: reader.options().iter().map(OptionText::of).collect(),
-            buffers: buffers.iter().map(|(info, counts)| Buffer::of(info, counts)).collect(),
+            buffers: buffers.iter().map(|(info, counts)| Buffer::of(report, info, counts)).collect(),
             by_event: by_id.iter().map(event_count).collect(),
             ledger: ledger.as_ref(),
             damage,
@@ -169,20 +179,25 @@ impl OptionText {
 }
 
 impl<'a> Buffer<'a> {
-    fn of(info: &'a BufferInfo, counts: &Counts) -> Self {
+    fn of(report: &Report<'_>, info: &'a BufferInfo, counts: &Counts) -> Self {
         Self {
             name: &info.name,
             clock: &info.clock,
             page_size: info.layout.page_size,
             compressed: info.compressed,
             events: counts.events(),
-            cpus: counts.cpus.iter().map(|cpu| Cpu::of(info, cpu)).collect(),
+            cpus: counts.cpus.iter().map(|cpu| Cpu::of(info, cpu, report.ends(info, cpu))).collect(),
         }
     }
 }
 
+/// A number of lost events, of which 0 is one that is not known.
+fn number(lost: Option<u64>) -> Option<u64> {
+    lost.map_or(Some(0), |events| Some(events).filter(|events| *events != 0))
+}
+
 impl Cpu {
-    fn of(info: &BufferInfo, counts: &CpuCounts) -> Self {
+    fn of(info: &BufferInfo, counts: &CpuCounts, ends: CpuEnds) -> Self {
         let extent = info.cpu(counts.cpu).unwrap_or_default();
         Self {
             cpu: counts.cpu,
@@ -196,6 +211,8 @@ impl Cpu {
             missed_marks: counts.missed_marks,
             missed_marks_without_count: counts.missed_unknown,
             missed_events: counts.missed_events,
+            lost_before: number(ends.before),
+            lost_behind: number(ends.behind),
             damaged: counts.damaged,
         }
     }

@@ -4,7 +4,9 @@ use super::super::exit::ExitCode;
 use super::super::tell;
 use super::super::units::count;
 use super::Args;
-use report::{Summary, TraceFile};
+use report::{LostBehind, Summary, TraceFile};
+use stdx::terminal;
+use tracedat::ledger::in_buffer;
 use tracedat::reader::Source;
 
 /// Says on stderr what users should know of what was read.
@@ -37,6 +39,12 @@ fn notes<S: Source>(summary: &Summary, files: &[TraceFile<S>]) {
     let more = summary.damage.count - summary.damage.texts.len() as u64;
     if more != 0 {
         tell(&format!("tracer-agent: {} more damaged places", count(more)));
+    }
+    for LostBehind { file, buffer, cpu, events, since: _ } in &summary.lost_behind {
+        let cpu = in_buffer(format_args!("CPU {cpu}"), &terminal::name(buffer));
+        let events = events.map_or_else(|| "events".to_owned(), |events| format!("{} events", count(events)));
+        let name = files.get(*file).map_or("", TraceFile::name);
+        tell(&format!("tracer-agent: {name}: {cpu}: {events} were lost behind the last record"));
     }
     for found in &summary.not_understood {
         let events = count(found.records);

@@ -185,7 +185,8 @@ impl Trace<'_> {
     fn cpus(&self) -> Vec<Cpu<'_>> {
         let mut cpus: Vec<Cpu<'_>> = Vec::new();
         for cpu_stream in self.recording.cpu_streams() {
-            self.job.not_carried("events lost behind the last record of a CPU", cpu_stream.lost_at_end);
+            let lost = cpu_stream.lost_at_end().map_or(0, |lost| lost.max(1));
+            self.job.not_carried("events lost behind the last record of a CPU", lost);
             if cpu_stream.counts.events == 0 {
                 continue;
             }

@@ -30,7 +30,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// That of a record, in the memory of an earlier one.
-    fn of(record: &Record<'_>, said: Said, spare: Option<Self>) -> Self {
+    pub(super) fn of(record: &Record<'_>, said: Said, spare: Option<Self>) -> Self {
         let Record { buffer, cpu, timestamp: time, data, endian, .. } = *record;
         let (mut stack, mut bytes) = spare.map(|spare| (spare.stack, spare.data)).unwrap_or_default();
         stack.kernel.clear();

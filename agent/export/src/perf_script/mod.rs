@@ -35,12 +35,13 @@ use std::io::Write as _;
 
 use self::chunk::Chunk;
 use self::joined::{Entry, Joined, Shared};
-use self::line::Lines;
+use self::line::{Lines, Said};
 use recording::{ExportError, Format, Job, NotCarried, Processes, Recording, Snapshot, staging};
 use stdx::escapes;
 use stdx::output::Directory;
 use stdx::parallel;
 use stdx::parallel::HandOn;
+use tracedat::reader::Record;
 
 /// The name of the file in the directory that it is written in.
 const FILE: &str = "perf-script.txt";
@@ -128,6 +129,13 @@ fn merge(
         if let Some(time) = stream.fill(shared) {
             heads.push(Reverse((time, index)));
         }
+    }
+    for of in recording.cpu_streams() {
+        let Some(missed) = of.lost_at_end() else { continue };
+        let (buffer, timestamp) = (of.parts().first().copied().unwrap_or(0), of.counts.last.unwrap_or(0));
+        let (cpu, data, endian) = (of.cpu, &[][..], recording.machine().endian);
+        let behind = Record { reader: 0, buffer, cpu, timestamp, missed: None, data, endian };
+        give(&Entry::of(&behind, Said::Lost(missed), None))?;
     }
     job.advance(done)
 }

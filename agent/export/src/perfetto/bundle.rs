@@ -65,6 +65,11 @@ impl Bundle {
         encoder.encode(record, &mut self.interned, &mut self.events);
     }
 
+    /// Notes that events were lost behind the last record, when that was written.
+    pub(super) fn ends_with_loss(&mut self) {
+        self.after_loss = true;
+    }
+
     /// Writes it, unless nothing is in it, and begins the next one.
     pub(super) fn write(
         &mut self,

@@ -21,7 +21,7 @@ mod event;
 mod packet;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
@@ -122,10 +122,19 @@ fn write_events(
         bundle.add(record, &mut encoder);
         Ok(())
     })?;
+    let lost = recording.cpu_streams().iter().filter(|of| of.lost_at_end().is_some()).map(|of| of.cpu);
+    let lost: BTreeSet<u32> = lost.collect();
+    for cpu in &lost {
+        bundles.entry(*cpu).or_insert_with(|| Bundle::new(*cpu));
+    }
     let mut rest: Vec<Bundle> = bundles.into_values().collect();
     rest.sort_unstable_by_key(Bundle::cpu);
     for bundle in &mut rest {
         bundle.write(|packet| writer.packet(packet))?;
+        if lost.contains(&bundle.cpu()) {
+            bundle.ends_with_loss();
+            bundle.write(|packet| writer.packet(packet))?;
+        }
     }
     job.merge_not_carried(encoder.take_not_carried());
     Ok(())

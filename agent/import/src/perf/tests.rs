@@ -226,6 +226,14 @@ fn check(bytes: &[u8]) {
     let ledger = Ledger::of(&reader).unwrap();
     assert_eq!((ledger.clock.as_deref(), ledger.realtime_offset_ns), (Some("mono"), Some(4_000_000)));
     assert_eq!(ledger.sum(|cpu| Some(cpu.lost.total())), 5);
+    // Readers see all of them: those without a mark are behind the last records.
+    let mut records = reader.records().unwrap();
+    let mut marked = 0;
+    while let Some(record) = records.next_record().unwrap() {
+        marked += record.missed.unwrap_or(0);
+    }
+    let behind: u64 = records.lost_behind().filter_map(|end| end.missed).sum();
+    assert_eq!((marked, behind), (3, 2));
     let uname = Uname::of(reader.facts()).unwrap();
     assert_eq!(
         (uname.node.as_str(), uname.release.as_str(), uname.machine.as_str()),

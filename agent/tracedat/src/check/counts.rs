@@ -59,7 +59,8 @@ pub(super) fn check<S: Source>(
                         check.faults.add(Rule::CutShort, option.at, || option.name(), detail);
                     }
                 }
-                for cpu in &ledger.cpus {
+                // That of a part counts what is in other parts as well.
+                for cpu in ledger.cpus.iter().filter(|_| !ledger.part) {
                     let (Some(stored), Some((events, _))) = (cpu.stored, events(&cpu.channel, cpu.cpu))
                     else {
                         continue;

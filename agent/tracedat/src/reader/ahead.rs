@@ -6,7 +6,7 @@ use std::thread;
 
 use super::batch::Batch;
 use super::error::ReadError;
-use super::merged::{Gap, Records};
+use super::merged::{End, Gap, Records};
 use super::records::Record;
 
 /// Records and bytes of them that are handed over at once, at most, but for a record that is longer.
@@ -22,11 +22,13 @@ pub enum Next<'r> {
     Record(Record<'r>),
     /// Between the last record of a CPU and its next one records are missing.
     Gap(Gap),
+    /// The records of a CPU have ended.
+    End(End),
     /// A page or chunk is damaged. Its CPU has a gap there.
     Damage(ReadError),
 }
 
-/// Calls `take` with the records from this position on, and with gaps and errors in their places, until it
+/// Calls `take` with the records from this position on, and with gaps, ends and errors in their places, until it
 /// has enough or there are no more. Meanwhile another thread reads the next ones.
 ///
 /// `kept` tells how many bytes of a record are wanted: what is behind them is not there when it is taken.
@@ -78,6 +80,7 @@ struct Read {
 /// What is missing.
 enum Missing {
     Gap(Gap),
+    End(End),
     Damage(ReadError),
 }
 
@@ -87,14 +90,19 @@ impl Read {
         while self.records.len() + self.missing.len() < MAX_RECORDS && self.records.bytes() < MAX_BYTES {
             let before = self.records.len();
             let next = records.next_record();
+            let mut is_over = false;
             // Where it stands: a copy of what was just written takes longer than all else that is done here.
             if let Ok(Some(record)) = &next {
                 self.records.push(record, kept(record), ());
             } else {
                 match next {
                     Err(error) => self.missing.push((before, Missing::Damage(error))),
-                    Ok(_) => return false,
+                    Ok(_) => is_over = true,
                 }
+            }
+            self.missing.extend(records.ends().map(|end| (before, Missing::End(end))));
+            if is_over {
+                return false;
             }
             self.missing.extend(records.gaps().map(|gap| (before, Missing::Gap(gap))));
         }
@@ -105,6 +113,7 @@ impl Read {
     fn each(&mut self, take: &mut impl FnMut(Next<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
         let next = |missing| match missing {
             Missing::Gap(gap) => Next::Gap(gap),
+            Missing::End(end) => Next::End(end),
             Missing::Damage(error) => Next::Damage(error),
         };
         let mut missing = self.missing.drain(..).peekable();

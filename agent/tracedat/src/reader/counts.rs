@@ -3,6 +3,7 @@
 use super::super::page::EventCursor;
 use super::error::ReadError;
 use super::pages::CpuPages;
+use super::records::sum_of_losses;
 use super::time::CpuClock;
 
 /// What the pages of one CPU hold.
@@ -20,12 +21,16 @@ pub struct CpuCounts {
     pub first: Option<u64>,
     /// Time of the last event, corrected as the reader was configured.
     pub last: Option<u64>,
-    /// Places where events were lost.
+    /// Records before which events were lost.
     pub missed_marks: u64,
-    /// Of these, places that do not say how many.
+    /// Of these, those of which it is not known how many.
     pub missed_unknown: u64,
-    /// Events lost, as far as that is known.
+    /// Events lost before records, as far as that is known.
     pub missed_events: u64,
+    /// Events lost before the first record, which are among the others: 0 = not known how many.
+    pub missed_first: Option<u64>,
+    /// Events lost behind the last record, as an empty page marks it: 0 = not known how many.
+    pub missed_behind: Option<u64>,
     /// Pages and ends of data that could not be read.
     pub damaged: u64,
 }
@@ -59,20 +64,20 @@ impl Counter {
         let mut counts = CpuCounts { cpu, pages: pages.len(), ..CpuCounts::default() };
         let endian = pages.layout().endian;
         let (mut first, mut last) = (None, None);
+        let mut waiting = None;
         let mut index = 0;
         while index < pages.len() {
             let result = pages.locate(index).and_then(|(header, data)| {
-                if let Some(missed) = header.missed {
-                    counts.missed_marks += 1;
-                    counts.missed_unknown += u64::from(missed == 0);
-                    counts.missed_events = counts.missed_events.saturating_add(missed);
-                }
+                waiting = sum_of_losses(waiting, header.missed);
                 counts.data_bytes += header.data_len as u64;
                 let data = pages.bytes().get(data).unwrap_or_default();
                 let mut cursor = EventCursor::new(header.timestamp);
                 loop {
                     match cursor.next(data, endian) {
                         Ok(Some(event)) => {
+                            if let Some(missed) = waiting.take() {
+                                counts.missed(missed, first.is_none());
+                            }
                             if first.is_none() {
                                 first = Some(event.time);
                             }
@@ -98,6 +103,7 @@ impl Counter {
             counts.damaged += 1;
             self.damage(&error);
         }
+        counts.missed_behind = waiting;
         counts.first = first.map(|time| clock.correct(time));
         counts.last = last.map(|time| clock.correct(time));
         self.counts.cpus.push(counts);
@@ -114,6 +120,39 @@ impl Counter {
         let by_id = self.by_id.iter().enumerate().filter(|(_, events)| **events != 0);
         self.counts.by_id = by_id.map(|(id, events)| (id as u16, *events)).collect();
         self.counts
+    }
+}
+
+impl CpuCounts {
+    /// Counts a loss before a record.
+    fn missed(&mut self, missed: u64, is_first: bool) {
+        self.missed_marks += 1;
+        self.missed_unknown += u64::from(missed == 0);
+        self.missed_events = self.missed_events.saturating_add(missed);
+        if is_first {
+            self.missed_first = Some(missed);
+        }
+    }
+
+    /// Adds what other pages of the same CPU hold, as those of another buffer of the same name.
+    pub fn add(&mut self, other: &Self) {
+        let is_earlier = match (self.first, other.first) {
+            (Some(first), Some(other)) => other < first,
+            (first, _) => first.is_none(),
+        };
+        if is_earlier {
+            self.missed_first = other.missed_first;
+        }
+        self.pages += other.pages;
+        self.data_bytes += other.data_bytes;
+        self.events += other.events;
+        self.first = self.first.into_iter().chain(other.first).min();
+        self.last = self.last.max(other.last);
+        self.missed_marks += other.missed_marks;
+        self.missed_unknown += other.missed_unknown;
+        self.missed_events = self.missed_events.saturating_add(other.missed_events);
+        self.missed_behind = sum_of_losses(self.missed_behind, other.missed_behind);
+        self.damaged += other.damaged;
     }
 }
 

@@ -46,6 +46,19 @@ pub struct Gap {
     pub cpu: u32,
 }
 
+/// The end of the records of one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// As in [`Record::reader`].
+    pub reader: usize,
+    /// As in [`Record::buffer`].
+    pub buffer: usize,
+    /// The CPU.
+    pub cpu: u32,
+    /// Events lost behind its last record: 0 = not known how many.
+    pub missed: Option<u64>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     /// Nothing was read since the positions were set.
@@ -146,6 +159,27 @@ impl<'r> Records<'r> {
         self.moved.iter().filter(is_gap).map(|stream| {
             let Origin { reader, buffer, cpu } = self.streams[*stream].origin();
             Gap { reader, buffer, cpu }
+        })
+    }
+
+    /// CPUs whose last record was given before [`next_record`](Self::next_record) was called last: the record
+    /// that it gave is behind their ends.
+    #[inline]
+    pub fn ends(&self) -> impl Iterator<Item = End> {
+        let is_end =
+            |stream: &&usize| matches!(self.heads.get(**stream), Some(None)) && !self.unread.contains(stream);
+        self.moved.iter().filter(is_end).map(|stream| {
+            let Origin { reader, buffer, cpu } = self.streams[*stream].origin();
+            End { reader, buffer, cpu, missed: self.streams[*stream].lost_behind() }
+        })
+    }
+
+    /// CPUs that have lost events behind their last records. Known when the end was reached.
+    pub fn lost_behind(&self) -> impl Iterator<Item = End> {
+        self.streams.iter().filter_map(|stream| {
+            let Origin { reader, buffer, cpu } = stream.origin();
+            let missed = stream.lost_behind();
+            missed.is_some().then_some(End { reader, buffer, cpu, missed })
         })
     }
 

@@ -49,7 +49,7 @@ pub use error::ReadError;
 pub use file::{BufferInfo, FileHeader, SectionInfo};
 pub use kernel::Module;
 pub use live::LiveRecords;
-pub use merged::{Gap, Records};
+pub use merged::{End, Gap, Records};
 pub use metadata::{EventText, Metadata, SystemFormats};
 pub use option::{BufferOption, CpuExtent, OptionEntry, OptionValue};
 pub(crate) use pages::PackedChunk;
@@ -60,7 +60,11 @@ pub use source::Source;
 pub use time::CpuClock;
 pub use time::{Clock, Corrections};
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
 use super::initial_state::{InitialState, StateError};
+use super::losses::Losses;
 use super::option::FileOption;
 use super::page::PageLayout;
 use counts::Counter;
@@ -93,6 +97,7 @@ pub struct Reader<S> {
     len: u64,
     parsed: Parsed,
     clock: Clock,
+    losses: OnceLock<Losses>,
 }
 
 impl<S: Source> Reader<S> {
@@ -112,7 +117,7 @@ impl<S: Source> Reader<S> {
             _ => v7::open(&source, len, header, cursor),
         }?;
         let clock = Clock::new(&parsed.options);
-        Ok(Self { source, len, parsed, clock })
+        Ok(Self { source, len, parsed, clock, losses: OnceLock::new() })
     }
 
     /// Bytes of the file.
@@ -271,7 +276,40 @@ impl<S: Source> Reader<S> {
         CpuPages::open(&self.source, self.len, &self.parsed.header, info, extent)
     }
 
-    /// The records of a CPU, from the first on.
+    /// What each CPU lost where no page marks it. If there is a ledger with losses, this counts the records;
+    /// once.
+    pub fn losses(&self) -> &Losses {
+        self.losses.get_or_init(|| Losses::of(self))
+    }
+
+    /// What a CPU in a buffer lost before its first record and behind its last one, where no page marks it. Of
+    /// buffers with one name the first has the losses before the records, and the last those behind them.
+    pub fn losses_of(&self, buffer: usize, cpu: u32) -> (Option<u64>, Option<u64>) {
+        let Some(info) = self.parsed.buffers.get(buffer) else { return (None, None) };
+        let Some(losses) = self.losses().get(&info.name, cpu) else { return (None, None) };
+        let is_other = |other: &BufferInfo| other.name == info.name && other.cpu(cpu).is_some();
+        let is_first = !self.parsed.buffers[..buffer].iter().any(is_other);
+        let is_last = !self.parsed.buffers[buffer + 1..].iter().any(is_other);
+        (losses.before.filter(|_| is_first), losses.behind.filter(|_| is_last))
+    }
+
+    /// CPUs, each in a buffer, of which the file has no data, as all of their events were lost.
+    pub fn silent_cpus(&self) -> Vec<(usize, u32)> {
+        let buffers = self.parsed.buffers.iter().enumerate();
+        // Of buffers with one name the first one.
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut known: BTreeSet<(&str, u32)> = BTreeSet::new();
+        for (index, info) in buffers {
+            places.entry(&info.name).or_insert(index);
+            known.extend(info.cpus.iter().map(|extent| (&*info.name, extent.cpu)));
+        }
+        let lost = self.losses().iter().filter(|(.., losses)| losses.any());
+        let silent = lost.filter(|(name, cpu, _)| !known.contains(&(*name, *cpu)));
+        silent.filter_map(|(name, cpu, _)| Some((*places.get(name)?, cpu))).collect()
+    }
+
+    /// The records of a CPU, from the first on. Of losses it shows those that are marked on pages;
+    /// [`losses_of`](Self::losses_of) has the others.
     ///
     /// # Errors
     /// As [`cpu_pages`](Self::cpu_pages).
@@ -279,14 +317,32 @@ impl<S: Source> Reader<S> {
         self.cpu_records_of(0, buffer, cpu)
     }
 
-    /// The records of a CPU with the times that the pages have, as one of several readers.
+    /// The records of a CPU, none if the file has no data of it.
+    pub(crate) fn cpu_records_if_any(&self, buffer: usize, cpu: u32) -> Result<CpuRecords<'_>, ReadError> {
+        match self.parsed.buffers.get(buffer) {
+            Some(info) if info.cpu(cpu).is_none() => Ok(self.no_records(info, 0, buffer, cpu)),
+            _ => self.cpu_records(buffer, cpu),
+        }
+    }
+
+    /// Records of a CPU of which the file has no data.
+    fn no_records(&self, info: &BufferInfo, reader: usize, buffer: usize, cpu: u32) -> CpuRecords<'_> {
+        let pages = CpuPages::none(&self.source, info);
+        CpuRecords::new(pages, self.clock.for_cpu(cpu), Origin { reader, buffer, cpu })
+    }
+
+    /// The records of a CPU with the times that the pages have, as one of several readers; none if the file has
+    /// no data of it.
     pub(crate) fn raw_records(
         &self,
         reader: usize,
         buffer: usize,
         cpu: u32,
     ) -> Result<CpuRecords<'_>, ReadError> {
-        let pages = self.cpu_pages(buffer, cpu)?;
+        let pages = match self.parsed.buffers.get(buffer) {
+            Some(info) if info.cpu(cpu).is_none() => CpuPages::none(&self.source, info),
+            _ => self.cpu_pages(buffer, cpu)?,
+        };
         Ok(CpuRecords::new(pages, CpuClock::RAW, Origin { reader, buffer, cpu }))
     }
 
@@ -306,7 +362,19 @@ impl<S: Source> Reader<S> {
         Ok(CpuRecords::new(pages, self.clock.for_cpu(cpu), Origin { reader, buffer, cpu }))
     }
 
-    /// The records of all CPUs and buffers by time, from the first on.
+    /// The records of a CPU with all its losses.
+    fn lossy_records(&self, reader: usize, buffer: usize, cpu: u32) -> Result<CpuRecords<'_>, ReadError> {
+        let (before, behind) = self.losses_of(buffer, cpu);
+        let records = match self.parsed.buffers.get(buffer) {
+            Some(info) if info.cpu(cpu).is_none() && (before.is_some() || behind.is_some()) => {
+                self.no_records(info, reader, buffer, cpu)
+            }
+            _ => self.cpu_records_of(reader, buffer, cpu)?,
+        };
+        Ok(records.with_losses(before, behind))
+    }
+
+    /// The records of all CPUs and buffers by time, from the first on, with all losses that are known.
     ///
     /// # Errors
     /// As [`cpu_pages`](Self::cpu_pages).
@@ -341,7 +409,9 @@ impl<S: Source> Reader<S> {
     /// events.
     pub fn span(&self) -> Option<(u64, u64)> {
         let mut span: Option<(u64, u64)> = None;
-        for mut records in self.streams(0, |_| true).into_iter().flatten() {
+        let buffers = self.parsed.buffers.iter().enumerate();
+        let cpus = buffers.flat_map(|(buffer, info)| info.cpus.iter().map(move |of| (buffer, of.cpu)));
+        for mut records in cpus.filter_map(|(buffer, cpu)| self.cpu_records(buffer, cpu).ok()) {
             let first = records.next_record().ok().flatten().map(|record| record.timestamp);
             records.fast_forward();
             let last = records.prev_record().ok().flatten().map(|record| record.timestamp);
@@ -361,7 +431,7 @@ impl<S: Source> Reader<S> {
         mut damaged: impl FnMut(ReadError),
     ) -> Records<'r> {
         let open = |(number, buffer, cpu): (usize, usize, u32)| match readers.get(number) {
-            Some(reader) => reader.cpu_records_of(number, buffer, cpu),
+            Some(reader) => reader.lossy_records(number, buffer, cpu),
             None => Err(ReadError::NoSuchCpu { buffer, cpu }),
         };
         let streams = wanted.into_iter().filter_map(|stream| open(stream).map_err(&mut damaged).ok());
@@ -376,7 +446,10 @@ impl<S: Source> Reader<S> {
         let buffers = self.parsed.buffers.iter().enumerate().filter(|(buffer, _)| wanted(*buffer));
         let cpus =
             buffers.flat_map(|(buffer, info)| info.cpus.iter().map(move |extent| (buffer, extent.cpu)));
-        cpus.map(|(buffer, cpu)| self.cpu_records_of(reader, buffer, cpu)).collect()
+        let streams = cpus.map(|(buffer, cpu)| self.lossy_records(reader, buffer, cpu));
+        let silent = self.silent_cpus().into_iter().filter(|(buffer, _)| wanted(*buffer));
+        let silent = silent.map(|(buffer, cpu)| self.lossy_records(reader, buffer, cpu));
+        streams.chain(silent).collect()
     }
 
     /// Counts the events of a buffer by looking at nothing but their headers and numbers. Damage is counted

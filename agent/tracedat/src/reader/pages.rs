@@ -118,23 +118,8 @@ impl<'r> CpuPages<'r> {
         // data.
         let slack = if buffer.compressed { 4 } else { 0 };
         let end = extent.offset.saturating_add(extent.size).saturating_add(slack).min(file_len);
-        let mut pages = Self {
-            source,
-            mapped: None,
-            layout: buffer.layout,
-            extent,
-            end,
-            pages: 0,
-            chunks: Chunks::Plain,
-            tail: None,
-            decompressor: Decompressor::new(codec),
-            packed: Vec::new(),
-            buffer: Vec::new(),
-            loaded: 0..0,
-            loaded_len: 0,
-            broken: 0..0,
-            keep: MAX_CHUNK,
-        };
+        let decompressor = Decompressor::new(codec);
+        let mut pages = Self { extent, end, decompressor, ..Self::none(source, buffer) };
         if buffer.compressed {
             pages.find_chunks(codec, header)?;
         } else {
@@ -147,6 +132,27 @@ impl<'r> CpuPages<'r> {
             }
         }
         Ok(pages)
+    }
+
+    /// The pages of a CPU that has none.
+    pub(crate) fn none(source: &'r dyn DebugSource, buffer: &BufferInfo) -> Self {
+        Self {
+            source,
+            mapped: None,
+            layout: buffer.layout,
+            extent: CpuExtent::default(),
+            end: 0,
+            pages: 0,
+            chunks: Chunks::Plain,
+            tail: None,
+            decompressor: Decompressor::new(Codec::None),
+            packed: Vec::new(),
+            buffer: Vec::new(),
+            loaded: 0..0,
+            loaded_len: 0,
+            broken: 0..0,
+            keep: MAX_CHUNK,
+        }
     }
 
     /// Layout: u32 number of chunks; each u32 compressed size, u32 uncompressed size, bytes.

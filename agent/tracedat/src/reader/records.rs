@@ -58,6 +58,8 @@ pub struct CpuRecords<'r> {
     missed: Option<u64>,
     /// Events lost before empty pages that were skipped.
     carried: Option<u64>,
+    /// Events lost at both ends that no page marks.
+    ends: (Option<u64>, Option<u64>),
     /// Where the page's records are, if they had to be known all; kept for the memory.
     index: Vec<(EventCursor, Event)>,
     indexed: bool,
@@ -94,6 +96,7 @@ impl<'r> CpuRecords<'r> {
             before: 0,
             missed: None,
             carried: None,
+            ends: (None, None),
             index: Vec::new(),
             indexed: false,
         }
@@ -102,6 +105,22 @@ impl<'r> CpuRecords<'r> {
     /// The CPU.
     pub fn cpu(&self) -> u32 {
         self.origin.cpu
+    }
+
+    /// The same, with events that were lost before the first record and behind the last one, beside those
+    /// that pages mark: 0 = not known how many.
+    #[must_use]
+    pub fn with_losses(mut self, before: Option<u64>, behind: Option<u64>) -> Self {
+        self.ends = (before, behind);
+        self.rewind();
+        self
+    }
+
+    /// Events lost behind the last record: 0 = not known how many. Known when the end was reached.
+    pub fn lost_behind(&self) -> Option<u64> {
+        // Without any page all of it is behind.
+        let marked = if self.pages.is_empty() { self.ends.0 } else { self.carried };
+        sum_of_losses(marked.filter(|_| self.page >= self.pages.len()), self.ends.1)
     }
 
     /// What its records say of where they are from.
@@ -232,7 +251,7 @@ impl<'r> CpuRecords<'r> {
         self.data = data;
         self.cursor = EventCursor::new(header.timestamp);
         self.before = 0;
-        self.missed = header.missed;
+        self.missed = sum_of_losses(self.ends.0.filter(|_| self.page == 0), header.missed);
         self.indexed = false;
         self.loaded = true;
         Ok(())

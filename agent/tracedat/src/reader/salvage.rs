@@ -8,6 +8,8 @@
 
 mod pages;
 
+use std::sync::OnceLock;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::pages::mend_header_page;
@@ -72,7 +74,7 @@ impl<S: Source> Reader<S> {
             Err(error) if header.version < 7 => {
                 let (parsed, notes) = salvage_v6::salvage(&source, len, header, cursor, error);
                 let clock = Clock::new(&parsed.options);
-                return Ok((Self { source, len, parsed, clock }, notes));
+                return Ok((Self { source, len, parsed, clock, losses: OnceLock::new() }, notes));
             }
             _ => {}
         }
@@ -86,7 +88,7 @@ impl<S: Source> Reader<S> {
         let (parsed, notes) = salvage.read(cursor.at(), first_options);
         let parsed = Parsed { header, ..parsed };
         let clock = Clock::new(&parsed.options);
-        Ok((Self { source, len, parsed, clock }, notes))
+        Ok((Self { source, len, parsed, clock, losses: OnceLock::new() }, notes))
     }
 }
 

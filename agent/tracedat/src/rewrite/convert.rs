@@ -8,7 +8,7 @@ use super::super::reader::{Reader, Source};
 use super::error::RewriteError;
 use super::head::Head;
 use super::output::{Beginning, BufferPlan, Inputs, write_file};
-use super::stream::{Change, Piece, Position};
+use super::stream::{Change, Piece, Position, last_record};
 use super::{Rewritten, Target, Watch};
 
 /// What of a file is kept: everything, unless said otherwise.
@@ -33,6 +33,26 @@ impl Selection {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
+    /// Whether everything is kept.
+    pub(super) fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// A piece between these positions.
+    fn cut<S: Source>(&self, reader: &Reader<S>, piece: Piece, (from, to): (Position, Position)) -> Piece {
+        if self.pages.is_none() || !piece.has_losses() {
+            return Piece { from, to, ..piece };
+        }
+        let has_last = last_record(reader, piece.buffer, piece.cpu).is_none_or(|last| last < to);
+        Piece {
+            from,
+            to,
+            before: piece.before.filter(|_| from == Position::START),
+            behind: piece.behind.filter(|_| has_last),
+            ..piece
+        }
+    }
+
     /// What this does to records.
     pub(super) fn change(&self) -> Change {
         if self.without_events.is_empty() {
@@ -50,9 +70,11 @@ impl Selection {
         let buffers = reader.buffers().iter().enumerate();
         let kept = buffers.filter(|(_, info)| self.has_buffer(&info.name));
         kept.map(|(buffer, info)| {
-            let cpus = info.cpus.iter().map(|extent| extent.cpu).filter(|cpu| self.has_cpu(*cpu));
-            let piece = |cpu| (cpu, vec![Piece { from, to, ..Piece::all(0, buffer, cpu) }]);
-            let cpus: BTreeMap<_, _> = cpus.map(piece).collect();
+            let pieces = Piece::of_buffer(0, reader, buffer).into_iter();
+            let cpus: BTreeMap<_, _> = pieces
+                .filter(|piece| self.has_cpu(piece.cpu))
+                .map(|piece| (piece.cpu, vec![self.cut(reader, piece, (from, to))]))
+                .collect();
             BufferPlan { name: info.name.clone(), clock: info.clock.clone(), layout: info.layout, cpus }
         })
         .collect()
@@ -74,7 +96,10 @@ pub fn convert<S: Source, W: Write + Seek>(
     out: W,
     watch: Watch<'_>,
 ) -> Result<(W, Rewritten), RewriteError> {
-    let head = Head::read(reader, false)?;
+    let mut head = Head::read(reader, false)?;
+    if !selection.is_all() {
+        head.is_part();
+    }
     let inputs = Inputs { readers: &[reader], changes: &[selection.change()], tolerant: false };
     let mut plan = selection.plan(reader);
     let beginning = Beginning::new(target, head, &mut plan, inputs.readers)?;

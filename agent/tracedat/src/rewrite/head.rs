@@ -1,12 +1,16 @@
 //! What a file has besides trace data.
 
 use super::super::layout::{OptionId, SectionId};
+use super::super::ledger::Ledger;
 use super::super::option::FileOption;
 use super::super::page::PageLayout;
 use super::super::reader::{OptionValue, ReadError, Reader, SectionInfo, Source, SystemFormats};
 use super::super::section::{Body, Section};
 use super::error::RewriteError;
 use ftrace_event::endian::Encoder;
+
+/// How the ledger of a part begins.
+const PART: &[u8] = b"{\"part\":true,";
 
 /// A section's body, uncompressed.
 #[derive(Clone, Debug)]
@@ -93,6 +97,32 @@ impl Head {
         if let Some(section) = self.sections.iter_mut().find(|section| section.id == id) {
             section.bytes = bytes;
         }
+    }
+
+    /// Notes that the file has only a part of what its ledger counts.
+    pub(super) fn is_part(&mut self) {
+        for bytes in self.ledgers() {
+            // The other bytes stay what they are, also those of a newer version.
+            if bytes.first() == Some(&b'{') && Ledger::parse(bytes).is_some_and(|ledger| !ledger.part) {
+                bytes.splice(..1, PART.iter().copied());
+            }
+        }
+    }
+
+    /// Takes that back if `is_whole` says so.
+    pub(super) fn is_whole(&mut self, is_whole: impl Fn(&Ledger) -> bool) {
+        for bytes in self.ledgers() {
+            if bytes.starts_with(PART) && Ledger::parse(bytes).is_some_and(|ledger| is_whole(&ledger)) {
+                bytes.splice(..PART.len(), [b'{']);
+            }
+        }
+    }
+
+    fn ledgers(&mut self) -> impl Iterator<Item = &mut Vec<u8>> {
+        self.facts.iter_mut().filter_map(|fact| match fact {
+            FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Some(bytes),
+            _ => None,
+        })
     }
 
     fn metadata<S: Source>(

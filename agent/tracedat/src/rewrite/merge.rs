@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Seek, Write};
 
 use super::super::layout::SectionId;
+use super::super::ledger::Ledger;
 use super::super::option::FileOption;
 use super::super::page::PageLayout;
 use super::super::reader::{Reader, Source};
@@ -111,10 +112,29 @@ pub fn merge<S: Source, W: Write + Seek>(
     if !same_others {
         merged.without_others("the files differ in it");
     }
+    if single {
+        merged.is_whole(|ledger| have_all(&readers, ledger));
+    }
     let mut plan = plan(inputs, &recordings, &changes, merged.layout)?;
     let inputs = Inputs { readers: &readers, changes: &changes, tolerant: false };
     let beginning = Beginning::new(target, merged, &mut plan, inputs.readers)?;
     write_file(out, &beginning, &plan, &inputs, watch)
+}
+
+/// Whether these files together have all records that a ledger counts.
+fn have_all<S: Source>(readers: &[&Reader<S>], ledger: &Ledger) -> bool {
+    let mut counted: BTreeMap<(&str, u32), u64> = BTreeMap::new();
+    for reader in readers {
+        for (index, info) in reader.buffers().iter().enumerate() {
+            for counts in reader.count(index).cpus {
+                *counted.entry((&info.name, counts.cpu)).or_default() += counts.events;
+            }
+        }
+    }
+    ledger.cpus.iter().all(|row| {
+        let events = counted.get(&(&*row.channel, row.cpu)).copied().unwrap_or(0);
+        row.stored == Some(events)
+    })
 }
 
 /// Whether the files can be one at all.
@@ -269,12 +289,8 @@ fn plan<S: Source>(
                 if !buffer.name.is_empty() && info.layout.page_size > buffer.layout.page_size {
                     buffer.layout = info.layout;
                 }
-                for extent in &info.cpus {
-                    buffer.cpus.entry(extent.cpu).or_default().push(Piece::all(
-                        input,
-                        buffer_index,
-                        extent.cpu,
-                    ));
+                for piece in Piece::of_buffer(input, reader, buffer_index) {
+                    buffer.cpus.entry(piece.cpu).or_default().push(piece);
                 }
             }
         }
@@ -287,15 +303,24 @@ fn plan<S: Source>(
         for piece in std::mem::take(pieces) {
             let reader = inputs[piece.reader].reader;
             let mut records = if changes[piece.reader].correct {
-                reader.cpu_records(piece.buffer, piece.cpu)?
+                reader.cpu_records_if_any(piece.buffer, piece.cpu)?
             } else {
                 reader.raw_records(piece.reader, piece.buffer, piece.cpu)?
             };
-            let time = records.next_record()?.map(|record| record.timestamp);
-            by_time.push((time.unwrap_or(0), piece));
+            let first = records.next_record()?.map(|record| (record.timestamp, record.missed));
+            by_time.push((first.unwrap_or((0, None)), piece));
         }
-        by_time.sort_by_key(|(time, _)| *time);
+        by_time.sort_by_key(|((time, _), _)| *time);
+        let firsts: Vec<_> = by_time.iter().map(|((_, missed), _)| *missed).collect();
         pieces.extend(by_time.into_iter().map(|(_, piece)| piece));
+        for (piece, missed) in pieces.iter_mut().zip(firsts.into_iter().skip(1)) {
+            // The first mark of an archive counts what was lost at the end of the one before.
+            piece.behind = piece.behind.and_then(|behind| match (behind, missed) {
+                (behind, None) => Some(behind),
+                (0, Some(missed)) => Some(0).filter(|_| missed == 0),
+                (behind, Some(missed)) => Some(behind.saturating_sub(missed)).filter(|rest| *rest != 0),
+            });
+        }
     }
     Ok(plan)
 }

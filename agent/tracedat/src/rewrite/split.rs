@@ -10,7 +10,7 @@ use super::convert::Selection;
 use super::error::RewriteError;
 use super::head::Head;
 use super::output::{Beginning, BufferPlan, Inputs, compression, write_file};
-use super::stream::{Change, Piece, Position};
+use super::stream::{Change, Piece, Position, last_record};
 use super::{FileVersion, Rewritten, Target, Watch};
 
 /// After how much a part ends.
@@ -51,8 +51,8 @@ pub struct Split {
 /// The next part: what of each CPU is in it.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// One for each stream: from where to where.
-    pieces: Vec<(Position, Position)>,
+    /// One for each stream.
+    pieces: Vec<Piece>,
 }
 
 /// The data of a CPU that are being split.
@@ -65,13 +65,42 @@ struct Stream {
     end: Position,
     /// Where parts of a duration begin, if each CPU has its own.
     zero: Option<u64>,
+    /// All of it that is split, with the losses that are not in a part yet.
+    whole: Piece,
+    /// Where the last record is, as far as that matters for losses.
+    last: Option<Position>,
+}
+
+impl Stream {
+    /// The next piece, up to a position. It takes its losses along.
+    fn take_up_to(&mut self, to: Position) -> Piece {
+        let Self { at: from, whole, last, .. } = self;
+        let mut piece = Piece { from: *from, to, before: None, behind: None, ..*whole };
+        match last {
+            None => (piece.before, piece.behind) = (whole.before.take(), whole.behind),
+            Some(last) => {
+                if *from == Position::START && *from < to {
+                    piece.before = whole.before.take();
+                }
+                if *last < to {
+                    piece.behind = whole.behind.map(|behind| if *last < *from { 0 } else { behind });
+                }
+            }
+        }
+        if piece.behind.is_some() {
+            // How many of them are later is not known.
+            whole.behind = Some(0);
+        }
+        piece
+    }
 }
 
 /// Finds the parts of a file, one after the other.
 ///
 /// Every part has the metadata and the facts of the whole, its [`TraceId`](super::super::FileOption::TraceId)
 /// among them: parts are known by it as one recording. A mark of lost events is in the part that has the
-/// record after it.
+/// record after it. Events that were lost behind the last record of a CPU are marked in the part that has that
+/// record; later parts have a mark without a number.
 #[derive(Debug)]
 pub struct Splitter<'r, S> {
     reader: &'r Reader<S>,
@@ -102,16 +131,17 @@ impl<'r, S: Source> Splitter<'r, S> {
         if let Some(Every::Nanos(0) | Every::Events(0) | Every::Pages(0) | Every::Bytes(0)) = split.every {
             return Err(RewriteError::Nothing("parts of nothing: name a size above 0".to_owned()));
         }
-        let head = Head::read(reader, false)?;
+        let mut head = Head::read(reader, false)?;
+        if !selection.is_all() || split.every.is_some() || split.range != Range::default() {
+            head.is_part();
+        }
         let mut plan = selection.plan(reader);
         let beginning = Beginning::new(&target, head, &mut plan, &[reader])?;
         let pieces = plan.iter().flat_map(|plan| plan.cpus.values().flatten());
-        let streams = pieces.map(|&Piece { buffer, cpu, from, to, .. }| Stream {
-            buffer,
-            cpu,
-            at: from,
-            end: to,
-            zero: None,
+        let streams = pieces.map(|&whole| {
+            let Piece { buffer, cpu, from, to, .. } = whole;
+            let last = if whole.has_losses() { last_record(reader, buffer, cpu) } else { None };
+            Stream { buffer, cpu, at: from, end: to, zero: None, whole, last }
         });
         let mut splitter = Self {
             reader,
@@ -164,7 +194,7 @@ impl<'r, S: Source> Splitter<'r, S> {
         for (stream, cut) in self.streams.iter_mut().zip(cuts) {
             let cut: Position = cut;
             let to = cut.max(stream.at).min(stream.end);
-            pieces.push((stream.at, to));
+            pieces.push(stream.take_up_to(to));
             stream.at = to;
         }
         Ok(Some(Part { pieces }))
@@ -182,8 +212,8 @@ impl<'r, S: Source> Splitter<'r, S> {
     ) -> Result<(W, Rewritten), RewriteError> {
         let mut plan = self.plan.clone();
         let pieces = plan.iter_mut().flat_map(|plan| plan.cpus.values_mut().flatten());
-        for (piece, &(from, to)) in pieces.zip(&part.pieces) {
-            (piece.from, piece.to) = (from, to);
+        for (piece, of_part) in pieces.zip(&part.pieces) {
+            *piece = *of_part;
         }
         let inputs =
             Inputs { readers: &[self.reader], changes: std::slice::from_ref(&self.change), tolerant: false };
@@ -192,14 +222,14 @@ impl<'r, S: Source> Splitter<'r, S> {
 
     /// The records of a stream, from where the next part begins.
     fn records(&self, stream: &Stream) -> Result<CpuRecords<'r>, RewriteError> {
-        let mut records = self.reader.cpu_records(stream.buffer, stream.cpu)?;
+        let mut records = self.reader.cpu_records_if_any(stream.buffer, stream.cpu)?;
         records.go_to_position((stream.at.page, stream.at.record));
         Ok(records)
     }
 
     fn position_of_time(&self, stream: usize, time: u64) -> Result<Position, RewriteError> {
         let Stream { buffer, cpu, .. } = self.streams[stream];
-        let mut records = self.reader.cpu_records(buffer, cpu)?;
+        let mut records = self.reader.cpu_records_if_any(buffer, cpu)?;
         records.seek(time);
         Ok(position(&records))
     }
@@ -298,7 +328,7 @@ impl<'r, S: Source> Splitter<'r, S> {
         let mut streams = Vec::new();
         let mut heap = BinaryHeap::new();
         for (index, stream) in self.streams.iter().enumerate() {
-            let mut records = self.reader.cpu_records(stream.buffer, stream.cpu)?;
+            let mut records = self.reader.cpu_records_if_any(stream.buffer, stream.cpu)?;
             if let Some(time) = records.page_time(stream.at.page).filter(|_| stream.at < stream.end) {
                 heap.push(Reverse((time, index, stream.at.page)));
             }

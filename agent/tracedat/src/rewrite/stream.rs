@@ -41,13 +41,44 @@ pub(super) struct Piece {
     pub(super) cpu: u32,
     pub(super) from: Position,
     pub(super) to: Position,
+    /// Events lost before its first record, beside those that are marked: 0 = not known how many.
+    pub(super) before: Option<u64>,
+    /// The same behind its last record.
+    pub(super) behind: Option<u64>,
 }
 
 impl Piece {
-    /// All data of a CPU.
+    /// All data of a CPU, of whose losses the marks are all.
     pub(super) const fn all(reader: usize, buffer: usize, cpu: u32) -> Self {
-        Self { reader, buffer, cpu, from: Position::START, to: Position::END }
+        let (from, to) = (Position::START, Position::END);
+        Self { reader, buffer, cpu, from, to, before: None, behind: None }
     }
+
+    /// Whether anything was lost at its ends that is not marked.
+    pub(super) const fn has_losses(&self) -> bool {
+        self.before.is_some() || self.behind.is_some()
+    }
+
+    /// All data of each CPU in a buffer of a file, with its losses. CPUs that lost all are among them.
+    pub(super) fn of_buffer<S: Source>(number: usize, reader: &Reader<S>, buffer: usize) -> Vec<Self> {
+        let info = reader.buffers().get(buffer);
+        let stored = info.into_iter().flat_map(|info| &info.cpus).map(|extent| extent.cpu);
+        let silent = reader.silent_cpus().into_iter().filter(|(of, _)| *of == buffer).map(|(_, cpu)| cpu);
+        let piece = |cpu| {
+            let (before, behind) = reader.losses_of(buffer, cpu);
+            Self { before, behind, ..Self::all(number, buffer, cpu) }
+        };
+        stored.chain(silent).map(piece).collect()
+    }
+}
+
+/// Where the last record of a CPU is; `None` if there is none that can be read.
+pub(super) fn last_record<S: Source>(reader: &Reader<S>, buffer: usize, cpu: u32) -> Option<Position> {
+    let mut records = reader.cpu_records(buffer, cpu).ok()?;
+    records.fast_forward();
+    records.prev_record().ok().flatten()?;
+    let (page, record) = records.position();
+    Some(Position { page, record })
 }
 
 /// What changes in the records of a reader.
@@ -144,7 +175,7 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
     /// Completes the CPU.
     pub(super) fn finish(mut self) -> Result<(WrittenCpu, Vec<Loss>), RewriteError> {
         self.flush()?;
-        if let Some(missed) = self.builder.take_missed().filter(|_| self.pages > 0) {
+        if let Some(missed) = self.builder.take_missed() {
             // There is no record after the loss, so that it gets a page of its own.
             let mut page = vec![0; self.layout.page_size as usize];
             let time = self.layout.endian.u64(self.last);
@@ -170,20 +201,40 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
         };
         let clock = reader.clock().for_cpu(piece.cpu);
         let from = From { piece, change, clock, tolerant: inputs.tolerant };
+        if let Some(before) = piece.before {
+            self.builder.missed(before);
+        }
+        let result = self.pages_of(reader, &from, progress, watch);
+        if let Some(behind) = piece.behind {
+            self.builder.missed(behind);
+        }
+        result
+    }
+
+    /// Brings the pages of a piece over.
+    fn pages_of<S: Source>(
+        &mut self,
+        reader: &Reader<S>,
+        from: &From<'_, '_>,
+        progress: &mut Progress,
+        watch: Watch<'_>,
+    ) -> Result<(), RewriteError> {
+        let piece = from.piece;
         let extent = reader.buffers().get(piece.buffer).and_then(|buffer| buffer.cpu(piece.cpu));
-        let extent = extent.unwrap_or_default();
+        // A CPU that lost all has no data.
+        let Some(extent) = extent else { return Ok(()) };
         let mut pages = match reader.cpu_pages(piece.buffer, piece.cpu) {
             Ok(pages) => pages,
-            Err(error) => return self.lose(&from, 0..0, (extent.offset, extent.size), 0, &error),
+            Err(error) => return self.lose(from, 0..0, (extent.offset, extent.size), 0, &error),
         };
         let start = progress.done;
         let end = piece.to.page.saturating_add(u64::from(piece.to.record > 0)).min(pages.len());
         let mut page = piece.from.page;
         while page < end {
-            let chunk = pages.packed_chunk(page).filter(|chunk| self.may_copy(&pages, chunk, page, &from));
+            let chunk = pages.packed_chunk(page).filter(|chunk| self.may_copy(&pages, chunk, page, from));
             page = match chunk {
-                Some(chunk) if self.copy_chunk(reader, &mut pages, &chunk, &from)? => chunk.pages.end,
-                _ => self.page(&mut pages, page, &from)?,
+                Some(chunk) if self.copy_chunk(reader, &mut pages, &chunk, from)? => chunk.pages.end,
+                _ => self.page(&mut pages, page, from)?,
             };
             let part = u128::from(extent.size) * u128::from(page) / u128::from(pages.len());
             progress.done = start.saturating_add(part as u64);
@@ -194,7 +245,7 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
             && let Some(error) = pages.take_tail_error()
         {
             let (offset, bytes) = tail(&error, extent.offset);
-            self.lose(&from, pages.len()..pages.len(), (offset, bytes), 0, &error)?;
+            self.lose(from, pages.len()..pages.len(), (offset, bytes), 0, &error)?;
         }
         Ok(())
     }
@@ -325,11 +376,15 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
             };
             let buffer = reader.buffers().get(piece.buffer).and_then(|buffer| buffer.cpu(piece.cpu));
             size = buffer.map_or(0, |extent| extent.size).saturating_add(size);
-            streams.push(if change.correct {
+            if buffer.is_none() {
+                continue;
+            }
+            let records = if change.correct {
                 reader.cpu_records_of(piece.reader, piece.buffer, piece.cpu)?
             } else {
                 reader.raw_records(piece.reader, piece.buffer, piece.cpu)?
-            });
+            };
+            streams.push(records.with_losses(piece.before, piece.behind));
         }
         let mut records = Records::merge(streams);
         let (mut read, mut since) = (0_u64, 0);
@@ -351,9 +406,18 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
                     Progress { done: progress.done.saturating_add(read.min(size)), total: progress.total },
                 )?;
             }
+            self.ends_of(&records);
         }
+        self.ends_of(&records);
         progress.done = progress.done.saturating_add(size);
         Ok(())
+    }
+
+    /// Takes over what was lost behind records that have ended.
+    fn ends_of(&mut self, records: &Records<'_>) {
+        for missed in records.ends().filter_map(|end| end.missed) {
+            self.builder.missed(missed);
+        }
     }
 
     /// Rewrites a record, unless it is to be left out. Its times are the one that is stored, and the one that
@@ -492,7 +556,7 @@ fn one_behind_the_other<S: Source>(inputs: &Inputs<'_, S>, pieces: &[Piece]) -> 
         let Some(reader) = inputs.readers.get(piece.reader) else { continue };
         let correct = inputs.changes.get(piece.reader).is_some_and(|change| change.correct);
         let mut records = if correct {
-            reader.cpu_records(piece.buffer, piece.cpu)?
+            reader.cpu_records_if_any(piece.buffer, piece.cpu)?
         } else {
             reader.raw_records(piece.reader, piece.buffer, piece.cpu)?
         };

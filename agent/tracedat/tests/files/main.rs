@@ -7,6 +7,7 @@ mod check_damage;
 mod common;
 mod damage_files;
 mod formats_live;
+mod losses;
 mod reader_files;
 mod reader_foreign;
 mod reader_roundtrip;

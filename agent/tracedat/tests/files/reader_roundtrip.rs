@@ -144,7 +144,7 @@ fn check_ahead(chance: &mut Chance, records: &mut Records<'_>, sorted: &[Kept]) 
             }
             match next {
                 Next::Record(record) => ahead.push(Kept::from(record)),
-                Next::Gap(_) => {}
+                Next::Gap(_) | Next::End(_) => {}
                 Next::Damage(error) => panic!("{error}"),
             }
             ControlFlow::Continue(())

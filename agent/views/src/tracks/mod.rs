@@ -232,14 +232,24 @@ impl Tracks {
 
     /// Events of a CPU are missing between its last record and now.
     fn lost(&mut self, at: At, since: u64, count: u64, sink: &mut Sink) {
-        if self.losses.times.len() < MOST_LOSSES {
-            self.losses.times.push(since);
-        }
+        Self::gap(at, since, count, sink);
+        self.lose(at, since, sink);
+    }
+
+    /// Shows that events of a CPU are missing.
+    fn gap(at: At, since: u64, count: u64, sink: &mut Sink) {
         let arg = i64::try_from(count).unwrap_or(i64::MAX);
         sink.slice(
             Row::Gap(at.cpu),
             Part { start: since, end: at.time, arg, last: at.event, ..Part::default() },
         );
+    }
+
+    /// Ends what is known of a CPU with its last record.
+    fn lose(&mut self, at: At, since: u64, sink: &mut Sink) {
+        if self.losses.times.len() < MOST_LOSSES {
+            self.losses.times.push(since);
+        }
         self.sched.lost(at, since, &mut self.threads, sink);
         self.irqs.lost(at, since, sink);
         self.io.lost(sink);

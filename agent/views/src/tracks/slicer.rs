@@ -53,6 +53,8 @@ pub(crate) struct Slicer<'r> {
     count: u64,
     /// When each CPU of a buffer made its last record.
     last: BTreeMap<(usize, u32), u64>,
+    /// How many records are yet to come of CPUs that lose events behind the last one, by channel.
+    open_ends: BTreeMap<(usize, u32), u64>,
     tracks: Tracks,
     sink: Sink,
     too_late: u64,
@@ -102,7 +104,16 @@ impl<'r> Slicer<'r> {
         let printk = file.metadata().printk.iter().map(|(at, text)| (*at, text.as_str()));
         // Without symbols, addresses stay numbers.
         let symbols = SymbolTable::parse(file.kallsyms().unwrap_or_default()).with_texts(printk);
-        Self {
+        let (mut open_ends, mut silent) = (BTreeMap::new(), Vec::new());
+        for stream in recording.cpu_streams().iter().filter(|stream| stream.lost_at_end().is_some()) {
+            match stream.counts.events {
+                0 => silent.push(stream.cpu),
+                events => {
+                    open_ends.insert((first_of(&stream.channel), stream.cpu), events);
+                }
+            }
+        }
+        let mut slicer = Self {
             recording,
             uses,
             known,
@@ -115,16 +126,42 @@ impl<'r> Slicer<'r> {
             span: end.saturating_sub(first).min(MOST_TIME),
             count: 0,
             last: BTreeMap::new(),
+            open_ends,
             tracks: Tracks::new(has_switches(recording), (calls, left_out)),
             sink: Sink::default(),
             too_late: 0,
             now: 0,
             backwards: 0,
+        };
+        for cpu in silent {
+            slicer.tracks.lose(At { time: 0, cpu, event: 0 }, 0, &mut slicer.sink);
         }
+        slicer
     }
 
     /// Takes the next record. `None` for one whose event is not described.
     pub(crate) fn take(&mut self, record: &Record<'_>) -> Option<Taken> {
+        let taken = self.look(record);
+        if !self.open_ends.is_empty() {
+            self.pass_end(record);
+        }
+        taken
+    }
+
+    /// Ends what is known of a CPU with its last record, if events were lost behind that.
+    fn pass_end(&mut self, record: &Record<'_>) {
+        let Some(channel) = self.channels.get(record.buffer) else { return };
+        let stream = (*channel, record.cpu);
+        let Some(left) = self.open_ends.get_mut(&stream) else { return };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.open_ends.remove(&stream);
+            let at = At { time: self.now, cpu: record.cpu, event: 0 };
+            self.tracks.lose(at, self.now, &mut self.sink);
+        }
+    }
+
+    fn look(&mut self, record: &Record<'_>) -> Option<Taken> {
         let id = record.event_id()?;
         let used = self.uses.get(&id)?;
         let time = record.timestamp.saturating_sub(self.first);
@@ -172,13 +209,11 @@ impl<'r> Slicer<'r> {
     /// No more records follow: what goes on, and what was lost since, is told up to the end.
     pub(crate) fn end(&mut self) {
         for stream in self.recording.cpu_streams() {
-            if stream.lost_at_end == 0 && !stream.cut_short {
-                continue;
-            }
+            let Some(count) = stream.lost_at_end() else { continue };
             let parts = stream.parts().iter().filter_map(|part| self.last.get(&(*part, stream.cpu)));
             let since = parts.max().copied().unwrap_or(0);
             let at = At { time: self.span, cpu: stream.cpu, event: 0 };
-            self.tracks.lost(at, since, stream.lost_at_end, &mut self.sink);
+            Tracks::gap(at, since, count, &mut self.sink);
         }
         self.tracks.finish(self.span, &*self.symbols, &mut self.sink);
     }

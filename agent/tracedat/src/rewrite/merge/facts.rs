@@ -1,5 +1,7 @@
 //! Options of several files.
 
+use super::super::super::layout::OptionId;
+use super::super::super::ledger::Ledger;
 use super::super::super::option::FileOption;
 use super::super::head::Head;
 use super::{Recording, buffer_name};
@@ -46,6 +48,10 @@ pub(super) fn merge(
                         let buffer = buffer_name(recording, single, buffer);
                         add(&mut facts, FileOption::LastBootInfo { buffer, text: text.clone() });
                     }
+                    FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => {
+                        let bytes = ledger(bytes, |buffer| buffer_name(recording, single, buffer));
+                        add(&mut facts, FileOption::Unknown { id: *id, bytes });
+                    }
                     other => add(&mut facts, other.clone()),
                 }
             }
@@ -83,6 +89,22 @@ pub(super) fn merge(
     all.append(&mut facts);
     merged.facts = all;
     merged.texts = texts;
+}
+
+/// A ledger with other names of buffers. Bytes that are no ledger stay as they are.
+fn ledger(bytes: &[u8], name: impl Fn(&str) -> String) -> Vec<u8> {
+    let Some(mut ledger) = Ledger::parse(bytes) else { return bytes.to_vec() };
+    let events = ledger.events.iter_mut().flatten().map(|of| &mut of.channel);
+    let silent = ledger.silent.iter_mut().flatten().map(|of| &mut of.channel);
+    let programs = ledger.programs.iter_mut().flatten().map(|of| &mut of.channel);
+    let channels = ledger.cpus.iter_mut().map(|of| &mut of.channel).chain(events).chain(silent);
+    let mut changes = false;
+    for channel in channels.chain(programs) {
+        let new = name(channel);
+        changes |= *channel != new;
+        *channel = new;
+    }
+    if changes { ledger.to_bytes() } else { bytes.to_vec() }
 }
 
 /// Adds what is not there yet.

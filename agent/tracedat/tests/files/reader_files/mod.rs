@@ -136,6 +136,7 @@ pub(crate) fn read_everything<S: Source>(source: S) -> Result<u64, ReadError> {
                 assert!(is_behind_gap || record.missed.is_none(), "{record:?}");
                 ahead.push(Some((record.timestamp, record.cpu, record.missed, record.data.to_vec())));
             }
+            Next::End(_) => {}
             Next::Gap(gap) => drop(gaps.insert((gap.reader, gap.buffer, gap.cpu))),
             Next::Damage(_) => ahead.push(None),
         }
