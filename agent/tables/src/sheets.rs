@@ -19,8 +19,8 @@ const fn column(name: &'static str, ty: Type) -> Column {
 /// The names of the tables here.
 pub(super) const NAMES: [&str; 6] = ["gaps", "events", "losses", "threads", "hosts", "sessions"];
 
-/// Where events are missing: before a record, or, if it has no time, behind the last one. `missed` is unknown where the recorder did not count,
-/// `since_timestamp` (the CPU's record before) where there is none.
+/// Where events are missing: before a record, or, if it has no time, behind the last one. `missed` is unknown
+/// where the recorder did not count, `since_timestamp` (the CPU's record before) where there is none.
 pub(super) const GAPS: [Column; 7] = [
     column(TIME, Type::Time),
     column("common_wall_ns", Type::Wall),

@@ -28,8 +28,8 @@ pub enum Next<'r> {
     Damage(ReadError),
 }
 
-/// Calls `take` with the records from this position on, and with gaps, ends and errors in their places, until it
-/// has enough or there are no more. Meanwhile another thread reads the next ones.
+/// Calls `take` with the records from this position on, and with gaps, ends and errors in their places, until
+/// it has enough or there are no more. Meanwhile another thread reads the next ones.
 ///
 /// `kept` tells how many bytes of a record are wanted: what is behind them is not there when it is taken.
 /// Only records whose bytes are wanted are worth more than a few instructions.

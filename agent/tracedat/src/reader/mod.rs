@@ -282,8 +282,8 @@ impl<S: Source> Reader<S> {
         self.losses.get_or_init(|| Losses::of(self))
     }
 
-    /// What a CPU in a buffer lost before its first record and behind its last one, where no page marks it. Of
-    /// buffers with one name the first has the losses before the records, and the last those behind them.
+    /// What a CPU in a buffer lost before its first record and behind its last one, where no page marks it.
+    /// Of buffers with one name the first has the losses before the records, and the last those behind them.
     pub fn losses_of(&self, buffer: usize, cpu: u32) -> (Option<u64>, Option<u64>) {
         let Some(info) = self.parsed.buffers.get(buffer) else { return (None, None) };
         let Some(losses) = self.losses().get(&info.name, cpu) else { return (None, None) };
@@ -331,8 +331,8 @@ impl<S: Source> Reader<S> {
         CpuRecords::new(pages, self.clock.for_cpu(cpu), Origin { reader, buffer, cpu })
     }
 
-    /// The records of a CPU with the times that the pages have, as one of several readers; none if the file has
-    /// no data of it.
+    /// The records of a CPU with the times that the pages have, as one of several readers; none if the file
+    /// has no data of it.
     pub(crate) fn raw_records(
         &self,
         reader: usize,

@@ -99,8 +99,8 @@ impl Stream {
 ///
 /// Every part has the metadata and the facts of the whole, its [`TraceId`](super::super::FileOption::TraceId)
 /// among them: parts are known by it as one recording. A mark of lost events is in the part that has the
-/// record after it. Events that were lost behind the last record of a CPU are marked in the part that has that
-/// record; later parts have a mark without a number.
+/// record after it. Events that were lost behind the last record of a CPU are marked in the part that has
+/// that record; later parts have a mark without a number.
 #[derive(Debug)]
 pub struct Splitter<'r, S> {
     reader: &'r Reader<S>,
