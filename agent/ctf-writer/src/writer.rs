@@ -15,7 +15,7 @@ use super::stream::StreamWriter;
 use super::{Ctf, Shapes, TraceDirectory, kernel, lttng};
 use ftrace_event::EventTable;
 use recording::survey::lost_by_cpu;
-use recording::{ExportError, Job, NotCarried, Recording, TraceFile};
+use recording::{ExportError, NotCarried, Recording, TraceFile};
 use stdx::output::Directory;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{Ledger, Pause};
@@ -107,7 +107,7 @@ impl TraceWriter {
         chunk: Chunk<'_>,
         wanted: &dyn Fn(&str) -> Option<&'w str>,
     ) -> Result<Self, ExportError> {
-        let (recording, not_carried) = described(head)?;
+        let recording = Recording::of_head(head);
         let state = head.initial_state().ok().flatten();
         let mut trace = naming.empty_trace(&recording, state.as_ref());
         let mut names = BTreeSet::new();
@@ -129,8 +129,8 @@ impl TraceWriter {
         }
         // It may be known only later, and has its place then.
         naming.add_state_channel(&mut trace, &mut names);
-        let described = (recording.into_events(), not_carried);
-        Self::begin((naming, shapes), (head, begin), chunk, described, (trace, channels), false)
+        let events = recording.into_events();
+        Self::begin((naming, shapes), (head, begin), chunk, events, (trace, channels), false)
     }
 
     /// The same for the events of programs that a user or a process has rings of its own for. Its channels
@@ -144,16 +144,16 @@ impl TraceWriter {
         chunk: Chunk<'_>,
         owner: &Owner,
     ) -> Result<Self, ExportError> {
-        let (recording, not_carried) = described(head)?;
+        let recording = Recording::of_head(head);
         let state = head.initial_state().ok().flatten();
         let mut trace = naming.empty_trace(&recording, state.as_ref());
         owner.describe(&mut trace);
-        let described = (recording.into_events(), not_carried);
+        let events = recording.into_events();
         Self::begin(
             (naming, shapes),
             (head, begin),
             chunk,
-            described,
+            events,
             (trace, vec![NO_CHANNEL; head.buffers().len()]),
             true,
         )
@@ -164,7 +164,7 @@ impl TraceWriter {
         (naming, shapes): (Ctf, Shapes),
         (head, begin): (&TraceFile, u64),
         chunk: Chunk<'_>,
-        (events, not_carried): (EventTable, NotCarried),
+        events: EventTable,
         (mut trace, channels): (Trace, Vec<usize>),
         of_programs: bool,
     ) -> Result<Self, ExportError> {
@@ -182,7 +182,7 @@ impl TraceWriter {
             streams: Vec::new(),
             state: None,
             converter: Converter::default(),
-            not_carried,
+            not_carried: NotCarried::default(),
             written: 0,
             of_programs,
             streams_begin: 0,
@@ -220,23 +220,19 @@ impl TraceWriter {
     }
 
     /// Takes the descriptions of events from another head of the same recording, which has more of them.
-    ///
-    /// # Errors
-    /// It cannot be understood.
-    pub fn describe(&mut self, head: &TraceFile) -> Result<(), ExportError> {
-        let recording = described(head)?.0;
+    pub fn describe(&mut self, head: &TraceFile) {
+        let recording = Recording::of_head(head);
         self.naming.set_clock(&mut self.trace.clock, &recording);
         self.events = recording.into_events();
-        Ok(())
     }
 
     /// Takes the descriptions of events, and how the clock stands to wall time, from another head of the same
     /// recording, and writes all metadata again.
     ///
     /// # Errors
-    /// It cannot be understood, or the metadata cannot be written; what is there stays.
+    /// The metadata cannot be written; what is there stays.
     pub fn describe_again(&mut self, head: &TraceFile) -> Result<(), ExportError> {
-        self.describe(head)?;
+        self.describe(head);
         self.metadata.rewrite(&self.trace)
     }
 
@@ -397,7 +393,7 @@ impl TraceWriter {
     pub fn next_chunk(&mut self, chunk: Chunk<'_>, head: &TraceFile) -> Result<(), ExportError> {
         self.trace.pauses.clear();
         self.dir = chunk.create(self.trace.uuid)?;
-        self.describe(head)?;
+        self.describe(head);
         self.metadata.move_to(&self.dir, &self.trace)?;
         let Self { streams, state, dir, .. } = self;
         for stream in streams.iter_mut().flatten().flatten() {
@@ -498,11 +494,4 @@ impl TraceWriter {
         }
         Ok(())
     }
-}
-
-/// What a head describes. An event whose format cannot be understood is left out, and counted.
-fn described(head: &TraceFile) -> Result<(Recording<'_>, NotCarried), ExportError> {
-    let job = Job::new(&|_| {}).keep_going(true);
-    let recording = Recording::of_head(head, &job)?;
-    Ok((recording, job.take_not_carried()))
 }

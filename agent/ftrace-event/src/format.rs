@@ -16,11 +16,17 @@
 //! The text can come from an untrusted file, so nothing in it is trusted: every number is checked, and a
 //! [`Format`] never holds more than the text.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 
 /// Farthest that a field may reach into a record: `__data_loc` addresses no more.
 const MAX_RECORD: u32 = 65536;
+
+/// The field that has all bytes of a record whose event has no usable format, behind the common fields.
+pub const RAW_FIELD: &str = "raw";
+
+/// Type of [`RAW_FIELD`], which is none of C's.
+const RAW_TYPE: &str = "byte";
 
 /// What the last part of the text starts with.
 const PRINT_FMT: &str = "print fmt:";
@@ -43,7 +49,7 @@ pub struct Format {
 /// A member of an event's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The member's name.
+    /// The member's name. A second field of one name has a number behind it: `type_2`.
     pub name: String,
     /// Its C type as text; for an array and for dynamic data that of one element: `char`, `unsigned long`,
     /// `void *`. Of an array of strings, as probes have it, `char[]`.
@@ -58,6 +64,8 @@ pub struct Field {
     pub size: u32,
     /// Whether the kernel says that the type is signed.
     pub signed: bool,
+    /// The name that the text has, where an earlier field has it as well.
+    pub shared_name: Option<String>,
 }
 
 /// How many elements a field has.
@@ -67,7 +75,7 @@ pub enum Array {
     Single,
     /// `[16]`.
     Fixed(u32),
-    /// `[TASK_COMM_LEN]`: a constant whose value the text does not have. The field's size does.
+    /// `[TASK_COMM_LEN]`, `[32 + 2]`: a constant or an expression, which the field's size has the value of.
     Constant(String),
     /// `[]`: as many as there are.
     Open,
@@ -123,9 +131,6 @@ pub enum FormatErrorKind {
     /// A field that ends past the longest possible record.
     #[error("field `{0}` ends behind the longest possible record")]
     FieldEnd(String),
-    /// Two fields of one name.
-    #[error("a second field `{0}`")]
-    DuplicateField(String),
 }
 
 impl Format {
@@ -142,8 +147,7 @@ impl Format {
         let mut block = 0;
         let mut common = Vec::new();
         let mut fields: Vec<Field> = Vec::new();
-        // A set, for the number of fields is the text's choice.
-        let mut names = HashSet::new();
+        let mut names = FieldNames::default();
         let mut rest = text;
         let mut line_number = 0;
         while !rest.is_empty() {
@@ -164,17 +168,17 @@ impl Format {
                 in_format = true;
             } else if trimmed.is_empty() {
                 block += usize::from(!common.is_empty());
-            } else if let Some(declaration) = trimmed.strip_prefix("field:") {
+            } else if let Some(declaration) =
+                trimmed.strip_prefix("field:").or_else(|| trimmed.strip_prefix("field special:"))
+            {
                 if !in_format {
                     return Err(fail(FormatErrorKind::Missing("format:")));
                 }
-                let field = Field::parse(declaration).map_err(fail)?;
+                let mut field = Field::parse(declaration).map_err(fail)?;
                 if field.offset.checked_add(field.size).is_none_or(|end| end > MAX_RECORD) {
                     return Err(fail(FormatErrorKind::FieldEnd(field.name)));
                 }
-                if !names.insert(field.name.clone()) {
-                    return Err(fail(FormatErrorKind::DuplicateField(field.name)));
-                }
+                names.make_unique(&mut field);
                 if block == 0 { common.push(field) } else { fields.push(field) }
             } else {
                 return Err(fail(FormatErrorKind::Unexpected(shorten(trimmed))));
@@ -184,9 +188,57 @@ impl Format {
         finish(line_number, name, id, in_format, common, fields, "")
     }
 
-    /// The field of that name, common or own.
+    /// The field of that name, common or own; of several the first.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().chain(&self.common).find(|field| field.name == name)
+    }
+
+    /// The format of records of which only the fields that all events have are known: the bytes behind those
+    /// are the field [`RAW_FIELD`].
+    pub fn raw(name: &str, id: u16, common: &[Field]) -> Self {
+        let offset = common.iter().map(Field::end).max().unwrap_or(0);
+        let raw = Field {
+            name: RAW_FIELD.to_owned(),
+            type_text: RAW_TYPE.to_owned(),
+            array: Array::Open,
+            location: Location::Inline,
+            offset,
+            size: 0,
+            signed: false,
+            shared_name: None,
+        };
+        let (name, common) = (name.to_owned(), common.to_vec());
+        Self { name, id, common, fields: vec![raw], print_fmt: String::new() }
+    }
+
+    /// The fields that the events of all kernels since 2.6.32 begin with.
+    pub(crate) fn usual_common() -> Vec<Field> {
+        let field = |name: &str, type_text: &str, offset, size, signed| Field {
+            name: name.to_owned(),
+            type_text: type_text.to_owned(),
+            array: Array::Single,
+            location: Location::Inline,
+            offset,
+            size,
+            signed,
+            shared_name: None,
+        };
+        vec![
+            field("common_type", "unsigned short", 0, 2, false),
+            field("common_flags", "unsigned char", 2, 1, false),
+            field("common_preempt_count", "unsigned char", 3, 1, false),
+            field("common_pid", "int", 4, 4, true),
+        ]
+    }
+
+    /// The field that an argument of a `print fmt` means: of two with one name, C has the dynamic one as
+    /// `__data_loc_name`, and of two inline ones of a system call the first is the call's number, which
+    /// no argument means.
+    pub(crate) fn member(&self, name: &str, dynamic: bool) -> Option<&Field> {
+        let is_same = |field: &&Field| field.declared_name() == name;
+        let is_meant = |field: &&Field| is_same(field) && (field.location != Location::Inline) == dynamic;
+        let found = self.fields.iter().rfind(is_meant).or_else(|| self.fields.iter().find(is_same));
+        found.or_else(|| self.common.iter().find(is_same))
     }
 
     /// Whether printing the event turns addresses into function names, so that a file needs the kernel's
@@ -234,6 +286,31 @@ pub fn name_and_id(text: &str) -> Option<(&str, u32)> {
     Some((name?, id?))
 }
 
+/// The names of the fields so far, and the number that the next one of that name gets.
+#[derive(Default)]
+struct FieldNames(HashMap<String, u32>);
+
+impl FieldNames {
+    fn make_unique(&mut self, field: &mut Field) {
+        let Some(next) = self.0.get(&field.name).copied() else {
+            self.0.insert(field.name.clone(), 2);
+            return;
+        };
+        let mut number = next;
+        let unique = loop {
+            let unique = format!("{}_{number}", field.name);
+            number += 1;
+            if !self.0.contains_key(&unique) {
+                break unique;
+            }
+        };
+        self.0.insert(unique.clone(), 2);
+        let shared = std::mem::replace(&mut field.name, unique);
+        self.0.insert(shared.clone(), number);
+        field.shared_name = Some(shared);
+    }
+}
+
 impl Field {
     /// Parses what follows `field:`, as in `pid_t pid;<TAB>offset:24;<TAB>size:4;<TAB>signed:1;`.
     ///
@@ -262,6 +339,22 @@ impl Field {
         field.size = size;
         field.signed = signed;
         Ok(field)
+    }
+
+    /// The name that the text has for it, which an earlier field may have as well.
+    pub fn declared_name(&self) -> &str {
+        self.shared_name.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Whether it is an array that goes on to the end of the record. Older kernels write `char buf` for
+    /// `char buf[]`.
+    pub fn is_open(&self) -> bool {
+        self.location == Location::Inline && self.size == 0
+    }
+
+    /// Whether it is the field of [`Format::raw`].
+    pub(crate) fn is_raw(&self) -> bool {
+        self.is_open() && self.name == RAW_FIELD && self.type_text == RAW_TYPE
     }
 
     /// How many strings the field is an array of; each has a word of offset and length. `None` for other
@@ -316,14 +409,15 @@ impl Field {
             return Err(wrong());
         }
         let (type_text, name) = (type_text.to_owned(), name.to_owned());
-        Ok(Self { name, type_text, array, location, offset: 0, size: 0, signed: false })
+        Ok(Self { name, type_text, array, location, offset: 0, size: 0, signed: false, shared_name: None })
     }
 }
 
 impl fmt::Display for Field {
     /// The declaration as tracefs writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, type_text, array, location, .. } = self;
+        let Self { type_text, array, location, .. } = self;
+        let name = self.declared_name();
         match location {
             Location::DataLoc => write!(f, "__data_loc {type_text}{array} {name}"),
             Location::RelLoc => write!(f, "__rel_loc {type_text}{array} {name}"),
@@ -365,11 +459,13 @@ fn array_length(text: &str) -> Result<Array, FormatErrorKind> {
     let text = text.trim();
     if text.is_empty() {
         Ok(Array::Open)
-    } else if text.starts_with(|c: char| c.is_ascii_digit()) {
+    } else if text.bytes().all(|byte| byte.is_ascii_digit()) {
         number("[", text).map(Array::Fixed)
-    } else {
-        // Older kernels print the constant's name or an expression of such names.
+    } else if text.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
+        // Kernels before 6.2 write what stands in their source.
         Ok(Array::Constant(text.to_owned()))
+    } else {
+        Err(FormatErrorKind::Number { keyword: "[", text: shorten(text) })
     }
 }
 

@@ -145,8 +145,53 @@ fn errors_tell_the_line() {
         in_field("field:int a;\toffset:4294967295;\tsize:4294967295;\n").kind,
         FormatErrorKind::FieldEnd("a".into())
     );
-    let twice = "field:int common_pid;\toffset:8;\tsize:4;\tsigned:1;\n";
-    assert_eq!(in_field(twice).kind, FormatErrorKind::DuplicateField("common_pid".into()));
+}
+
+/// smbus of Linux 5.15 to 6.1, `ftrace:branch`, and constants that kernels before 6.2 do not calculate.
+#[test]
+fn bounds_of_arrays_may_be_expressions() {
+    for (declaration, bound, size, element) in [
+        ("__u8 buf[32 + 2]", "32 + 2", 34, Some(1)),
+        ("char func[30+1]", "30+1", 31, Some(1)),
+        ("u32 regs[(2 * N_REGS)]", "(2 * N_REGS)", 16, Some(4)),
+        ("struct pair p[1 << 1]", "1 << 1", 16, None),
+    ] {
+        let field = Field::parse(&format!("{declaration};\toffset:8;\tsize:{size};\tsigned:0;")).unwrap();
+        assert_eq!(field.array, Array::Constant(bound.to_owned()));
+        assert_eq!((field.element_size(), field.size), (element, size), "{declaration}");
+        assert_eq!(field.to_string(), declaration);
+    }
+    let field = parse("\tfield special:char buf;\toffset:8;\tsize:0;\tsigned:0;\n", "").fields.remove(0);
+    assert!(field.is_open() && field.name == "buf");
+}
+
+#[test]
+fn fields_of_one_name_are_told_apart() {
+    // regcache_sync, and a call of kernels before 4.6 whose number is called as one of its arguments.
+    let own = "\tfield:__data_loc char[] type;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:int type_2;\toffset:12;\tsize:4;\tsigned:1;
+\tfield:int type;\toffset:16;\tsize:4;\tsigned:1;
+\tfield:int nr;\toffset:20;\tsize:4;\tsigned:1;
+\tfield:long nr;\toffset:24;\tsize:8;\tsigned:1;
+\tfield:int common_pid;\toffset:32;\tsize:4;\tsigned:1;";
+    let format = parse(own, "");
+    let names: Vec<_> =
+        format.fields.iter().map(|field| (field.name.as_str(), field.declared_name())).collect();
+    let expected = [
+        ("type", "type"),
+        ("type_2", "type_2"),
+        ("type_3", "type"),
+        ("nr", "nr"),
+        ("nr_2", "nr"),
+        ("common_pid_2", "common_pid"),
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(format.fields[2].to_string(), "int type");
+    let member = |name, dynamic| format.member(name, dynamic).map(|field| field.offset);
+    assert_eq!((member("type", true), member("type", false)), (Some(8), Some(16)));
+    assert_eq!((member("nr", false), member("nr", true)), (Some(24), Some(20)));
+    assert_eq!(format.field("nr").map(|field| field.offset), Some(20));
+    assert_eq!((member("common_pid", false), member("nothing", false)), (Some(32), None));
 }
 
 #[test]

@@ -56,6 +56,7 @@
 //! | [`syscalls`] | names of system calls |
 //! | [`context`], [`counters`] | fields that this recorder adds to events |
 //! | [`stacks`] | records that hold stacks |
+//! | [`message`] | texts that records refer to |
 //! | [`output`] | receivers of text |
 //! | [`int`] | integers and their arithmetic as in C |
 //! | `copies`, `digits` | for the other crates of tracer-agent only |
@@ -74,6 +75,7 @@ pub mod filter;
 pub mod format;
 pub mod int;
 pub mod layout;
+pub mod message;
 pub mod output;
 pub mod print;
 pub mod record;
@@ -89,6 +91,7 @@ pub use endian::Endian;
 pub use filter::{Filter, FilterError, ResolvedFilter};
 pub use format::{Array, Field, Format, FormatError, Location, name_and_id};
 pub use layout::{DynamicField, RecordLayout};
+pub use message::Message;
 pub use output::{FmtOutput, Output};
 pub use print::{
     AddressKind, NamedField, PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields, Unprinted,

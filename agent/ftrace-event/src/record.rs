@@ -427,7 +427,7 @@ impl FieldReader {
 impl Slot {
     fn of(field: &Field, machine: Machine) -> Self {
         let words = || field.type_text.split_whitespace();
-        let is_array = field.array != Array::Single || field.location != Location::Inline;
+        let is_array = field.array != Array::Single || field.location != Location::Inline || field.is_open();
         let composite = words().any(|word| word == "struct" || word == "union");
         let pointer = field.type_text.contains('*');
         let kind = if let Some(count) = field.strings() {

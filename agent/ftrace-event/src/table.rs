@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use super::format::{Field, Format, FormatError, Location};
+use super::format::{Field, Format, FormatError, Location, name_and_id};
+use super::message::Message;
 use super::output::{Limited, Output};
 use super::print::{
     self, AddressKind, MAX_TEXT, NamedField, PointerStyle, PrintFmt, PrintFmtError, RawFields,
 };
 use super::record::{FieldError, FieldKind, FieldReader, Machine, RecordReader, Value};
 use super::stacks::{Frames, STACK_FIELD, StackReader};
-use super::symbols::{Names, Symbols};
+use super::symbols::{Names, NoNames, Symbols};
 
 /// What the names of fields begin with in which probes keep the addresses that they were hit at
 /// (kernel/trace/trace_probe.h, `FIELD_STRING_IP` and others).
@@ -25,6 +26,7 @@ pub struct Printer {
     print_fmt: Result<PrintFmt, PrintFmtError>,
     raw: RawFields,
     special: Special,
+    format_error: Option<FormatError>,
 }
 
 /// Events whose records are more than their format describes.
@@ -33,11 +35,10 @@ enum Special {
     No,
     /// Stacks of the kernel or of processes.
     Stack(StackReader),
-    /// `trace_printk`: where the caller, the address of the format string and the arguments are.
+    /// `trace_printk`: where the caller is, and the text.
     Binary {
         caller: usize,
-        format: usize,
-        arguments: usize,
+        message: Message,
     },
 }
 
@@ -47,9 +48,13 @@ impl Printer {
     pub fn new(system: &str, format: Format, machine: Machine, names: &dyn Names) -> Self {
         let reader = RecordReader::new(&format, machine);
         let print_fmt = PrintFmt::compile(&format, machine, names);
-        let raw = RawFields::new(&format, machine, print_fmt.as_ref().ok());
         let special = Special::of(system, &format, machine);
-        Self { system: system.to_owned(), format, machine, reader, print_fmt, raw, special }
+        let message = special.message();
+        // What the `print fmt` of a text with arguments says is not how its fields are printed.
+        let conversions = print_fmt.as_ref().ok().filter(|_| !message.is_some_and(Message::has_arguments));
+        let raw = RawFields::new(&format, machine, conversions, message);
+        let system = system.to_owned();
+        Self { system, format, machine, reader, print_fmt, raw, special, format_error: None }
     }
 
     /// The kind of machine that writes the records.
@@ -123,6 +128,11 @@ impl Printer {
         self.print_fmt.as_ref().err()
     }
 
+    /// Why the format of the file cannot be used, so that the records have no fields but their bytes.
+    pub fn format_error(&self) -> Option<&FormatError> {
+        self.format_error.as_ref()
+    }
+
     /// Names in the `print fmt` whose value was unknown.
     pub fn unresolved(&self) -> &[String] {
         self.print_fmt.as_ref().map_or(&[], PrintFmt::unresolved)
@@ -170,8 +180,8 @@ impl Printer {
     /// Prints a record by the event's `print fmt` and nothing else: of a stack of the kernel the 8 addresses
     /// that the format tells of.
     pub fn print_format<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
-        if let Some(printk) = self.binary(record, symbols) {
-            return print::print_binary(&printk, self.machine, symbols, out);
+        if self.print_message(record, symbols, out).is_some() {
+            return;
         }
         match &self.print_fmt {
             Ok(print_fmt) => print_fmt.print(record, symbols, out),
@@ -185,14 +195,33 @@ impl Printer {
         self.raw.print(record, self.print_fmt.as_ref().ok(), symbols, out);
     }
 
-    /// The `trace_printk` that a record is of, if the text of its format string is known.
-    fn binary<'s>(&self, record: &'s [u8], symbols: &'s dyn Symbols) -> Option<print::Printk<'s>> {
-        let Special::Binary { caller, format, arguments } = self.special else { return None };
+    /// The text that records refer to, as those of `trace_printk` do.
+    pub fn message(&self) -> Option<Message> {
+        self.special.message()
+    }
+
+    /// Prints the `trace_printk` that a record is of: the function that called it, and the text. `None`, and
+    /// nothing printed, if it is none or its text is unknown.
+    fn print_message<O: Output + ?Sized>(
+        &self,
+        record: &[u8],
+        symbols: &dyn Symbols,
+        out: &mut O,
+    ) -> Option<()> {
+        let Special::Binary { caller, message } = self.special else { return None };
         let long = usize::from(self.machine.long_size);
-        let address = |at: usize| record.get(at..at + long).map(|bytes| self.machine.number(bytes));
-        let text = symbols.text_at(address(format)?)?;
-        let (caller, arguments) = (address(caller)?, record.get(arguments..)?);
-        Some(print::Printk { caller, format: text.as_bytes(), arguments })
+        let caller = self.machine.number(record.get(caller..caller + long)?);
+        let mut text = Vec::new();
+        if message.write(record, symbols, &mut text).is_none() {
+            // As libtraceevent says it. Without arguments, `print fmt` has the address.
+            let address = message.format_address(record)?;
+            text = format!("(NO FORMAT FOUND at {address:x})").into_bytes();
+        }
+        print::print_function(caller, symbols, out);
+        let out = &mut Limited::new(out, MAX_TEXT);
+        out.push(b": ");
+        out.push(&text);
+        Some(())
     }
 
     /// Prints a record's own fields as `name=value name=value`: numbers as they are, addresses in hex, texts,
@@ -203,7 +232,7 @@ impl Printer {
             if index > 0 {
                 out.push(b" ");
             }
-            out.push(field.name.as_bytes());
+            out.push(field.declared_name().as_bytes());
             out.push(b"=");
             match value {
                 Ok(value) => value.write(&mut out),
@@ -259,25 +288,37 @@ impl Printer {
     }
 }
 
+/// A name of letters, digits and a few other characters, and of no more than 100 of them.
+fn usable_name(name: &str) -> String {
+    let usable = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+    let name: String = name.chars().take(100).map(usable).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
 impl Special {
     fn of(system: &str, format: &Format, machine: Machine) -> Self {
         if let Some(stack) = StackReader::of(system, format, machine) {
             return Self::Stack(stack);
         }
-        if (system, format.name.as_str()) != ("ftrace", "bprint") {
+        if system != "ftrace" || !["bprint", "bputs"].contains(&format.name.as_str()) {
             return Self::No;
         }
         // Another recorder's event of this name can have fields of other types.
-        let inline = |name| format.field(name).filter(|field| field.location == Location::Inline);
-        let long = |name| inline(name).filter(|field| field.size == u32::from(machine.long_size));
-        let open = |name| inline(name).filter(|field| field.size == 0);
-        match (long("ip"), long("fmt"), open("buf")) {
-            (Some(caller), Some(format), Some(arguments)) => Self::Binary {
-                caller: caller.offset as usize,
-                format: format.offset as usize,
-                arguments: arguments.offset as usize,
-            },
+        let is_address =
+            |field: &&Field| field.location == Location::Inline && field.size == u32::from(machine.long_size);
+        let caller = format.field("ip").filter(is_address);
+        match (caller, Message::of(system, format, machine)) {
+            (Some(caller), Some(message)) => Self::Binary { caller: caller.offset as usize, message },
             _ => Self::No,
+        }
+    }
+}
+
+impl Special {
+    fn message(self) -> Option<Message> {
+        match self {
+            Self::Binary { message, .. } => Some(message),
+            Self::No | Self::Stack(_) => None,
         }
     }
 }
@@ -406,8 +447,28 @@ impl EventTable {
     /// A text that is no format.
     pub fn add(&mut self, system: &str, text: &str, names: &dyn Names) -> Result<&Printer, FormatError> {
         let format = Format::parse(text)?;
-        let id = usize::from(format.id);
-        let mut printer = Printer::new(system, format, self.machine, names);
+        Ok(self.insert(Printer::new(system, format, self.machine, names)))
+    }
+
+    /// Adds the event that a text describes which is no usable format: its records have the fields of all
+    /// events, and their bytes as [`RAW_FIELD`](crate::format::RAW_FIELD). `None` if the text has no name and
+    /// number, or if there is an event of that number.
+    pub fn add_raw(&mut self, system: &str, text: &str, error: FormatError) -> Option<&Printer> {
+        let (name, id) = name_and_id(text)?;
+        let id = u16::try_from(id).ok().filter(|id| self.get(*id).is_none())?;
+        let common = match self.printers.first() {
+            Some(printer) => printer.format.common.clone(),
+            None => Format::usual_common(),
+        };
+        let format = Format::raw(&usable_name(name), id, &common);
+        let mut printer = Printer::new(system, format, self.machine, &NoNames);
+        printer.format_error = Some(error);
+        Some(self.insert(printer))
+    }
+
+    /// Takes an event in, in place of one that has its number.
+    fn insert(&mut self, mut printer: Printer) -> &Printer {
+        let id = usize::from(printer.format.id);
         printer.set_pointers(self.pointers);
         if self.by_id.len() <= id {
             self.by_id.resize(id + 1, 0);
@@ -423,7 +484,25 @@ impl EventTable {
                 index - 1
             }
         };
-        Ok(&self.printers[at])
+        &self.printers[at]
+    }
+
+    /// Gives the events whose records refer to texts the formats of records that have them, and returns where
+    /// the texts are: records are [made](Message::inline) such before they are read with this table.
+    pub fn inline_messages(&mut self) -> Vec<(u16, Message)> {
+        let mut found = Vec::new();
+        for printer in &mut self.printers {
+            let Some(message) = printer.message() else { continue };
+            let format = message.inlined_format(&printer.format);
+            found.push((format.id, message));
+            let mut inlined = Printer::new(&printer.system, format, self.machine, &NoNames);
+            inlined.special = Special::No;
+            inlined.raw =
+                RawFields::new(&inlined.format, self.machine, inlined.print_fmt.as_ref().ok(), None);
+            inlined.set_pointers(self.pointers);
+            *printer = inlined;
+        }
+        found
     }
 
     /// The printer of an event number.
@@ -528,6 +607,33 @@ mod tests {
         // A second text of the same number replaces the first.
         table.add("sys", &text(7, "\"x\""), &NoNames).unwrap();
         assert_eq!((table.len(), table.get(7).unwrap().error()), (2, None));
+    }
+
+    #[test]
+    fn records_without_a_usable_format_keep_their_bytes() {
+        let mut table = EventTable::new(Machine::default());
+        table.add("sys", &text(300, "\"\""), &NoNames).unwrap();
+        let broken = "name: odd one\nID: 7\nformat:\n\tfield:int x[1][2];\toffset:8;\tsize:8;\tsigned:1;\n";
+        let error = table.add("sys", broken, &NoNames).unwrap_err();
+        assert!(table.add_raw("sys", "name: x\n", error.clone()).is_none());
+        assert!(table.add_raw("sys", &broken.replace("ID: 7", "ID: 300"), error.clone()).is_none());
+        let printer = table.add_raw("sys", broken, error.clone()).unwrap();
+        assert_eq!((printer.name(), printer.format_error()), ("odd_one", Some(&error)));
+        let record = record(7);
+        let mut printed = String::new();
+        table.print(&record, &NoSymbols, &mut printed).unwrap();
+        let hex = printed.strip_prefix("raw=61ff0000").unwrap();
+        assert_eq!(hex.len() / 2, record[8..].len() - 4);
+        let printer = table.get(7).unwrap();
+        assert_eq!(printer.format().common, table.get(300).unwrap().format().common);
+        assert_eq!(printer.value(2, &record), Some(Ok(Value::Bytes(&record[8..]))));
+        let mut raw = String::new();
+        printer.print_raw(&record[..10], &NoSymbols, &mut raw);
+        assert_eq!(raw, " raw=ARRAY[61, ff]");
+        // Without another event, the common fields are those of all kernels.
+        let mut alone = EventTable::new(Machine::default());
+        alone.add_raw("sys", broken, error).unwrap();
+        assert_eq!(alone.get(7).unwrap().field_index("common_pid"), Some(3));
     }
 
     #[test]

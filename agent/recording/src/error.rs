@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use ftrace_event::FormatError;
 use stdx::output::OutputError;
 use stdx::parallel::Ended;
 use tracedat::reader::ReadError;
@@ -31,21 +30,6 @@ pub enum ExportError {
         count: u64,
         /// What is wrong with the first.
         first: String,
-    },
-    /// The format of an event cannot be understood.
-    #[error(
-        "the {records} records of {event} (number {id}) cannot be exported, for its format cannot be understood: {source}; \
-         --keep-going leaves them out"
-    )]
-    EventFormat {
-        /// `system:name`.
-        event: String,
-        /// Its number.
-        id: u16,
-        /// How many records of it there are.
-        records: u64,
-        /// What is wrong with it.
-        source: FormatError,
     },
     /// Records of an event that the file does not describe.
     #[error(

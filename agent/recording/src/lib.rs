@@ -55,6 +55,7 @@
 //! | [`job`] | threads, progress, cancelling, counts of data that a format cannot hold |
 //! | [`staging`] | the directory that replaces the target when it is complete |
 //! | [`snapshot`] | the state of the machine at the start, for formats that have such events |
+//! | `messages` | texts that records refer to |
 //! | `processes` | names of processes and threads |
 //! | [`error`] | reasons of failures |
 
@@ -62,6 +63,7 @@
 
 pub mod error;
 pub mod job;
+mod messages;
 mod processes;
 pub mod snapshot;
 pub mod staging;
@@ -71,6 +73,7 @@ use std::path::PathBuf;
 
 pub use error::ExportError;
 pub use job::{Job, Progress};
+pub use messages::TextRecords;
 pub use processes::Processes;
 pub use snapshot::Snapshot;
 pub use staging::create_file;

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use super::error::ExportError;
 use super::job::Job;
+use super::messages::{Messages, TextRecords};
 use ftrace_event::{EventTable, Machine, NoNames, Printer};
 use tracedat::FileOption;
 use tracedat::ledger::{Ledger, Pause};
@@ -26,6 +27,7 @@ pub struct Recording<'r> {
     file: &'r TraceFile,
     machine: Machine,
     events: EventTable,
+    messages: Messages<'r>,
     cpu_streams: Vec<CpuStream>,
     wall_offset: Option<i64>,
     overwritten: bool,
@@ -101,35 +103,37 @@ impl<'r> Recording<'r> {
             cut_short,
         );
         let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
-        let events = event_table(file, machine, &cpu_streams, job)?;
+        let mut events = event_table(file, machine, &cpu_streams, job)?;
+        let messages = Messages::of(file, &mut events);
         job.set_total(cpu_streams.iter().map(|cpu_stream| cpu_stream.counts.events).sum());
         let wall_offset = wall_offset(file, ledger.as_ref());
         let overwritten = overwritten(file, ledger.as_ref());
         let pauses = ledger.iter().flat_map(|ledger| &ledger.pauses);
         let pauses = pauses.map(|pause| pause.corrected(file.clock())).collect();
-        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten, pauses })
+        Ok(Self { file, machine, events, messages, cpu_streams, wall_offset, overwritten, pauses })
     }
 
     /// A recording that goes on, by what describes its events: a file without data. Any of them may have
     /// records.
-    ///
-    /// # Errors
-    /// An event cannot be described. A job that keeps going counts it instead.
-    pub fn of_head(file: &'r TraceFile, job: &Job<'_>) -> Result<Self, ExportError> {
+    pub fn of_head(file: &'r TraceFile) -> Self {
         let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
         let mut events = EventTable::new(machine);
+        let mut unusable = Vec::new();
         // Of several events with one number the first counts, which a later one would replace.
         for system in file.metadata().systems.iter().rev() {
             for text in system.formats.iter().rev() {
-                if let Err(source) = events.add(&system.name, text, &NoNames) {
-                    let error = || ExportError::Unsupported(format!("{}: {source}", system.name));
-                    job.tolerate("events whose formats cannot be understood", 1, error)?;
+                if let Err(error) = events.add(&system.name, text, &NoNames) {
+                    unusable.push((system, text, error));
                 }
             }
         }
+        for (system, text, error) in unusable.into_iter().rev() {
+            events.add_raw(&system.name, text, error);
+        }
         let wall_offset = wall_offset(file, Ledger::of(file).as_ref());
+        let messages = Messages::none(file);
         let (cpu_streams, pauses) = (Vec::new(), Vec::new());
-        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten: false, pauses })
+        Self { file, machine, events, messages, cpu_streams, wall_offset, overwritten: false, pauses }
     }
 
     /// The events, for whoever needs nothing else.
@@ -163,8 +167,20 @@ impl<'r> Recording<'r> {
     ///
     /// # Errors
     /// Its data cannot be read at all.
-    pub fn records(&self, cpu_stream: &CpuStream) -> Result<Records<'r>, ExportError> {
-        Ok(Records::merge(cpu_stream.open(self.file).collect::<Result<_, _>>()?))
+    pub fn records(&self, cpu_stream: &CpuStream) -> Result<TextRecords<'_>, ExportError> {
+        self.merged(std::slice::from_ref(cpu_stream))
+    }
+
+    /// The records of several streams, by time: as [`records`](Self::records).
+    ///
+    /// # Errors
+    /// Data of one cannot be read at all.
+    pub fn merged<'s>(
+        &self,
+        cpu_streams: impl IntoIterator<Item = &'s CpuStream>,
+    ) -> Result<TextRecords<'_>, ExportError> {
+        let streams = cpu_streams.into_iter().flat_map(|cpu_stream| cpu_stream.open(self.file));
+        Ok(TextRecords::new(Records::merge(streams.collect::<Result<_, _>>()?), &self.messages))
     }
 
     /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it. Meanwhile
@@ -181,8 +197,9 @@ impl<'r> Recording<'r> {
             }
         }
         let mut done = 0;
-        let mut look = |record: &Record<'_>| {
-            look(record)?;
+        let mut memory = Vec::new();
+        let mut look = |record: Record<'_>| {
+            look(&self.messages.inlined(record, &mut memory))?;
             done += 1;
             if done < STEP { Ok(()) } else { job.advance(std::mem::take(&mut done)) }
         };
@@ -193,7 +210,7 @@ impl<'r> Recording<'r> {
             |next| {
                 // Damage was found by the survey; whoever goes on nevertheless was warned.
                 let Next::Record(record) = next else { return ControlFlow::Continue(()) };
-                match look(&record) {
+                match look(record) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(error) => {
                         result = Err(error);
@@ -350,6 +367,7 @@ fn event_table(
         *records.entry(*id).or_default() += events;
     }
     let mut table = EventTable::new(machine);
+    let mut unusable = Vec::new();
     for (id, records) in records {
         let Some(event) = file.metadata().event(id) else {
             let what = format!("records of event number {id}, which the file does not describe");
@@ -357,10 +375,12 @@ fn event_table(
             continue;
         };
         if let Err(source) = table.add(event.system, event.format, &NoNames) {
-            let event = format!("{}:{}", event.system, event.name);
-            let what = format!("records of {event}, whose format cannot be understood ({source})");
-            job.tolerate(what, records, || ExportError::EventFormat { event, id, records, source })?;
+            unusable.push((event, source));
         }
+    }
+    // The fields that all events have are those of the others.
+    for (event, source) in unusable {
+        table.add_raw(event.system, event.format, source);
     }
     Ok(table)
 }

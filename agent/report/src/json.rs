@@ -5,6 +5,7 @@ use super::LostBehind;
 use super::batch::Item;
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
+use ftrace_event::message::MESSAGE_FIELD;
 use ftrace_event::stacks::{place_of_frame, symbol};
 use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
@@ -157,6 +158,7 @@ impl Values<'_> {
     fn write_fields(self, out: &mut Vec<u8>, end: usize, record: &[u8]) -> u64 {
         let Self { printer, roles, numbers, .. } = self;
         let mut unknown = 0;
+        let message = printer.message();
         out.extend_from_slice(b"\"fields\":{");
         for (index, ((field, value), role)) in printer.fields(record).zip(roles).enumerate() {
             if index > 0 {
@@ -167,6 +169,10 @@ impl Values<'_> {
             if out.len() >= end {
                 out.extend_from_slice(b"null");
                 unknown += 1;
+                continue;
+            }
+            if message.is_some() && field.name == MESSAGE_FIELD {
+                unknown += self.write_message(out, record);
                 continue;
             }
             if printer.is_stack_field(field)
@@ -190,8 +196,28 @@ impl Values<'_> {
                 }
             }
         }
+        if message.is_some() && printer.format().field(MESSAGE_FIELD).is_none() {
+            let comma = if roles.is_empty() { "" } else { "," };
+            out.extend_from_slice(comma.as_bytes());
+            string(out, MESSAGE_FIELD.as_bytes());
+            out.push(b':');
+            unknown += self.write_message(out, record);
+        }
         out.push(b'}');
         unknown
+    }
+
+    /// The text that the record refers to. Gives 1 if it is not known.
+    fn write_message(self, out: &mut Vec<u8>, record: &[u8]) -> u64 {
+        let mut text = Vec::new();
+        let message =
+            self.printer.message().and_then(|message| message.write(record, self.symbols, &mut text));
+        if message.is_none() {
+            out.extend_from_slice(b"null");
+            return 1;
+        }
+        string(out, &text);
+        0
     }
 
     /// The symbols of addresses that the kernel prints by name: an object of those fields, if there are any.

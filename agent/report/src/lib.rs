@@ -66,6 +66,7 @@ pub use trace_file::TraceFile;
 pub use wakeup::{Latencies, WakeupTimes};
 
 use feed::{Feed, Input, Progressed, Wants};
+use ftrace_event::Printer;
 use plugin::States;
 use tracedat::reader::{End, ReadError, Reader, Source};
 use view::{FileView, base_name};
@@ -125,13 +126,15 @@ pub struct Damage {
     pub texts: Vec<String>,
 }
 
-/// Records of an event whose text is not what the kernel would print.
+/// Records of an event whose text is not the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotUnderstood {
     /// Index of the file.
     pub file: usize,
     /// `system:event`, and why; `None` for records of events that the file does not describe.
     pub event: Option<(String, String)>,
+    /// Whether the event's fields are known.
+    pub has_fields: bool,
     /// How many records.
     pub records: u64,
 }
@@ -426,15 +429,17 @@ impl<'a, S: Source> Report<'a, S> {
     fn not_understood(&self, so_far: &Progressed) -> Vec<NotUnderstood> {
         let mut found: Vec<_> = so_far.not_understood.iter().collect();
         found.sort_by_key(|(key, records)| (std::cmp::Reverse(**records), **key));
-        let event = |file: usize, id: u32| {
-            let printer = self.files.get(file)?.events().get(u16::try_from(id).ok()?)?;
-            let name = format!("{}:{}", printer.system(), printer.name());
-            Some((name, printer.error().map(ToString::to_string).unwrap_or_default()))
-        };
-        let told = |(&(file, id), &records): (&(usize, u32), &u64)| NotUnderstood {
-            file,
-            event: event(file, id),
-            records,
+        let printer = |file: usize, id: u32| self.files.get(file)?.events().get(u16::try_from(id).ok()?);
+        let told = |(&(file, id), &records): (&(usize, u32), &u64)| {
+            let printer = printer(file, id);
+            let format_error = printer.and_then(Printer::format_error);
+            let why = |printer: &Printer| match format_error {
+                Some(error) => error.to_string(),
+                None => printer.error().map(ToString::to_string).unwrap_or_default(),
+            };
+            let event =
+                printer.map(|printer| (format!("{}:{}", printer.system(), printer.name()), why(printer)));
+            NotUnderstood { file, has_fields: event.is_some() && format_error.is_none(), event, records }
         };
         found.into_iter().map(told).collect()
     }

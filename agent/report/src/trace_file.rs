@@ -13,7 +13,7 @@ pub struct TraceFile<S> {
     name: String,
     reader: Reader<S>,
     events: EventTable,
-    /// Formats that cannot be parsed: their records are shown as unknown events.
+    /// Formats that cannot be parsed: of their records only the bytes are shown.
     unparsed: Vec<(String, FormatError)>,
     symbols: OnceLock<SymbolTable>,
     extra_symbols: Vec<u8>,
@@ -31,15 +31,20 @@ impl<S: Source> TraceFile<S> {
         let layout = reader.layout();
         let machine = Machine { endian: layout.endian, long_size: layout.long_size };
         let mut events = EventTable::new(machine);
-        let mut unparsed = Vec::new();
+        let mut unusable = Vec::new();
         let constants = Constants::of(&reader);
         // Of several events with one number the first counts, which a later one would replace.
         for system in reader.metadata().systems.iter().rev() {
             for text in system.formats.iter().rev() {
                 if let Err(error) = events.add(&system.name, text, &constants) {
-                    unparsed.push((system.name.clone(), error));
+                    unusable.push((&system.name, text, error));
                 }
             }
+        }
+        let mut unparsed = Vec::new();
+        for (system, text, error) in unusable.into_iter().rev() {
+            events.add_raw(system, text, error.clone());
+            unparsed.push((system.clone(), error));
         }
         events.set_pointers(PointerStyle::TraceCmd);
         Ok(Self {

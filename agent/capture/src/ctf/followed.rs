@@ -154,7 +154,7 @@ impl Followed {
             let Some((buffer, cpu, timestamp, data)) = unknown else { break };
             // Its event may have been added to the recording meanwhile.
             if follower.read_again()? {
-                writer.describe(head(follower.description()?.0)?)?;
+                writer.describe(head(follower.description()?.0)?);
             }
             let endian = described.header().endian;
             let record = Record { reader: 0, buffer, cpu, timestamp, missed: None, data: &data, endian };

@@ -259,10 +259,9 @@ impl Parts {
     }
 
     /// Takes the descriptions of events from another head of the same chunk, which has more of them.
-    pub(super) fn describe(&mut self, head: TraceFile) -> Result<(), ExportError> {
-        self.all().try_for_each(|writer| writer.describe(&head))?;
+    pub(super) fn describe(&mut self, head: TraceFile) {
+        self.all().for_each(|writer| writer.describe(&head));
         self.newest = Some(head);
-        Ok(())
     }
 
     /// The same from what describes the events from now on, and writes all metadata again.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::super::exit::ExitCode;
 use super::super::input::Opened;
 use super::Args;
-use ftrace_event::Endian;
+use ftrace_event::{Endian, Printer};
 use report::TraceFile;
 use tracedat::FileOption;
 use tracedat::reader::CpuRecords;
@@ -157,7 +157,9 @@ fn check(file: &TraceFile<Opened>, out: &mut dyn Write) -> io::Result<bool> {
         bad += 1;
         writeln!(out, "{system}: a format cannot be parsed: {error}")?;
     }
-    for printer in file.events().iter() {
+    // The others are among those that cannot be parsed.
+    let has_fields = |printer: &&Printer| printer.format_error().is_none();
+    for printer in file.events().iter().filter(has_fields) {
         if let Some(error) = printer.error() {
             bad += 1;
             let (system, name) = (printer.system(), printer.name());
@@ -168,6 +170,7 @@ fn check(file: &TraceFile<Opened>, out: &mut dyn Write) -> io::Result<bool> {
             writeln!(out, "{system}:{name}: the file does not tell the value of {names}")?;
         }
     }
-    writeln!(out, "{} formats, {bad} not understood", file.events().len() + file.unparsed().len())?;
+    let count = file.events().iter().filter(has_fields).count() + file.unparsed().len();
+    writeln!(out, "{count} formats, {bad} not understood")?;
     Ok(bad == 0)
 }

@@ -49,6 +49,11 @@ fn notes<S: Source>(summary: &Summary, files: &[TraceFile<S>]) {
     for found in &summary.not_understood {
         let events = count(found.records);
         tell(&match &found.event {
+            Some((name, why)) if !found.has_fields => {
+                format!(
+                    "tracer-agent: {events} {name} events are printed as bytes, as their format cannot be parsed: {why}"
+                )
+            }
             Some((name, why)) => {
                 format!(
                     "tracer-agent: {events} {name} events are printed as raw fields, as their print format cannot \

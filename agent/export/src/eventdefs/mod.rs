@@ -40,7 +40,6 @@ use recording::survey::{CpuStream, Recording};
 use recording::{Format, full_name};
 use stdx::not_carried::NotCarried;
 use stdx::output::Directory;
-use tracedat::reader::Records;
 
 /// Records between two reports of the job's progress.
 const STEP: u64 = 8192;
@@ -217,15 +216,13 @@ impl Trace<'_> {
             not_carried: NotCarried::default(),
         };
         let failed = |error| ExportError::io("write", &path)(error);
-        let mut streams = Vec::new();
         // Tellers by buffer, for a record says which one it comes from.
         let mut tellers: Vec<(usize, StreamTellers)> = Vec::new();
         for cpu_stream in &cpu.cpu_streams {
             let stream_tellers = self.tellers.of_stream(cpu_stream);
             tellers.extend(cpu_stream.parts().iter().map(|part| (*part, stream_tellers.clone())));
-            streams.extend(self.recording.records(cpu_stream)?.into_streams());
         }
-        let mut records = Records::merge(streams);
+        let mut records = self.recording.merged(cpu.cpu_streams.iter().copied())?;
         let (mut since, mut last) = (0, None);
         loop {
             // Errors were counted when the recording was looked through.
@@ -389,7 +386,7 @@ impl CpuWriter<'_> {
 
 /// What a program wrote into the trace.
 fn marker_text(printer: &Printer, record: &[u8]) -> Option<String> {
-    if printer.system() != "ftrace" || printer.name() != "print" {
+    if printer.system() != "ftrace" || !matches!(printer.name(), "print" | "bprint" | "bputs") {
         return None;
     }
     match value_of(printer, printer.field_index("buf")?, record) {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use super::line::{Lines, Said, What};
 use ftrace_event::Endian;
 use ftrace_event::stacks::{Origin, Stack};
-use recording::Processes;
-use tracedat::reader::{Record, Records};
+use recording::{Processes, TextRecords};
+use tracedat::reader::Record;
 
 /// How many records may come before an event's stack. An interrupt can come in between, and with it as many
 /// records as it makes.
@@ -50,7 +50,7 @@ impl Entry {
 
 /// The records of a stream, and those that wait for their stacks.
 pub(super) struct Joined<'r> {
-    records: Records<'r>,
+    records: TextRecords<'r>,
     waiting: VecDeque<Entry>,
     /// To be used again.
     spare: Vec<Entry>,
@@ -67,7 +67,7 @@ pub(super) struct Shared<'l, 'r> {
 
 impl<'r> Joined<'r> {
     /// Those of these.
-    pub(super) fn new(records: Records<'r>) -> Self {
+    pub(super) fn new(records: TextRecords<'r>) -> Self {
         Self { records, waiting: VecDeque::new(), spare: Vec::new(), has_ended: false }
     }
 

@@ -6,7 +6,68 @@ use super::error::{PrintFmtError, PrintFmtErrorKind};
 use super::expr::{Expr, HexDump, Op};
 use super::parse::{Parsed, Parser, Result, constant};
 use super::token::{TokenKind, shorten};
+use crate::Endian;
 use crate::format::{Field, Location};
+
+/// Names of Xen's hypercalls by their numbers (include/xen/interface/xen.h); empty for a number without one.
+const XEN_HYPERCALLS: [&str; 56] = [
+    "set_trap_table",
+    "mmu_update",
+    "set_gdt",
+    "stack_switch",
+    "set_callbacks",
+    "fpu_taskswitch",
+    "sched_op_compat",
+    "dom0_op",
+    "set_debugreg",
+    "get_debugreg",
+    "update_descriptor",
+    "",
+    "memory_op",
+    "multicall",
+    "update_va_mapping",
+    "set_timer_op",
+    "event_channel_op_compat",
+    "xen_version",
+    "console_io",
+    "physdev_op_compat",
+    "grant_table_op",
+    "vm_assist",
+    "update_va_mapping_otherdomain",
+    "iret",
+    "vcpu_op",
+    "set_segment_base",
+    "mmuext_op",
+    "acm_op",
+    "nmi_op",
+    "sched_op",
+    "callback_op",
+    "xenoprof_op",
+    "event_channel_op",
+    "physdev_op",
+    "hvm_op",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "arch_0",
+    "arch_1",
+    "arch_2",
+    "arch_3",
+    "arch_4",
+    "arch_5",
+    "arch_6",
+    "arch_7",
+];
 
 /// What `name` and the parentheses that stand here are.
 pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
@@ -89,10 +150,28 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
                 }
                 _ => {
                     parser.unresolved("HZ".to_owned());
-                    Parsed { expr: Expr::Unknown, ty: Type::Int(IntType::U64), depth: 1 }
+                    let expr = Expr::Jiffies(Box::new(jiffies.expr));
+                    parser.made(expr, Type::Int(IntType::U64), jiffies.depth)?
                 }
             }
         }
+        // A device's number, of which 20 bits are the minor one (include/linux/kdev_t.h).
+        "jbd2_dev_to_name" => {
+            let [device] = arguments(parser)?;
+            let part = |op, operand| {
+                let operands = Box::new((device.expr.clone(), Expr::Const(operand)));
+                let int = IntType { size: 4, signed: false };
+                let expr = Expr::Binary(op, int, operands);
+                parser.made(expr, Type::Int(int), device.depth)
+            };
+            let parts = vec![part(Op::Shr, 20)?, part(Op::BitAnd, 0xf_ffff)?];
+            let pieces = parser.pieces(b"%u:%u", parts).map_err(|kind| PrintFmtError { at: start, kind })?;
+            parser.made(Expr::Printf(pieces.into()), Type::TEXT, device.depth + 1)?
+        }
+        // The number that a pointer leads to, little-endian.
+        "__le16_to_cpup" | "le16_to_cpup" => from_little_endian(parser, 2)?,
+        "__le32_to_cpup" | "le32_to_cpup" => from_little_endian(parser, 4)?,
+        "__le64_to_cpup" | "le64_to_cpup" => from_little_endian(parser, 8)?,
         "__builtin_expect" => {
             let [value, _] = arguments(parser)?;
             value
@@ -116,10 +195,26 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
             let [value] = arguments(parser)?;
             value
         }
-        // arch/x86/xen/trace.c: the name in parentheses after the number, or nothing. It is left out.
+        // arch/x86/xen/trace.c: the name in parentheses behind the number, or nothing.
         "xen_hypercall_name" => {
-            let [_] = arguments(parser)?;
-            Parsed { expr: Expr::Text(Box::default()), ty: Type::TEXT, depth: 1 }
+            let [number] = arguments(parser)?;
+            let name = |name: &&str| match *name {
+                "" => Box::default(),
+                name => format!("({name})").into_bytes().into(),
+            };
+            let texts: Vec<Box<[u8]>> = XEN_HYPERCALLS.iter().map(name).collect();
+            let known = Box::new((number.expr.clone(), Expr::Const(texts.len() as u64)));
+            let known = Expr::Binary(Op::Lt, IntType { size: 4, signed: false }, known);
+            let text = Expr::Pick { texts: texts.into(), index: Box::new(number.expr) };
+            let expr = Expr::Choice(Box::new((known, text, Expr::Text(Box::default()))));
+            parser.made(expr, Type::TEXT, number.depth + 1)?
+        }
+        // drivers/scsi/scsi_trace.c; the first argument is the trace_seq.
+        "scsi_trace_parse_cdb" => {
+            parser.name()?;
+            parser.expect(",")?;
+            let [bytes, _] = arguments(parser)?;
+            parser.made(Expr::ScsiCommand(Box::new(bytes.expr)), Type::TEXT, bytes.depth)?
         }
         // drivers/nvme/host/trace.c; the first argument is the trace_seq.
         "nvme_trace_disk_name" => {
@@ -168,7 +263,7 @@ fn arguments<const N: usize>(parser: &mut Parser<'_>) -> Result<[Parsed; N]> {
 fn any_field<'t>(parser: &mut Parser<'t>) -> Result<&'t Field> {
     let format = parser.format;
     match *parser.peek() {
-        TokenKind::Name(name) => match format.field(name) {
+        TokenKind::Name(name) => match format.member(name, true) {
             Some(field) => {
                 parser.name()?;
                 Ok(field)
@@ -209,6 +304,18 @@ fn swapped(parser: &mut Parser<'_>, size: u8) -> Result<Parsed> {
     let [value] = arguments(parser)?;
     let expr = Expr::SwapBytes { size, value: Box::new(value.expr) };
     parser.made(expr, Type::Int(IntType { size, signed: false }), value.depth)
+}
+
+/// The number that a pointer leads to, in the byte order of little-endian machines.
+fn from_little_endian(parser: &mut Parser<'_>, size: u8) -> Result<Parsed> {
+    let [pointer] = arguments(parser)?;
+    let int = IntType { size, signed: false };
+    let operands = Box::new((pointer.expr, Expr::Const(0)));
+    let mut value = Expr::Element { int, operands };
+    if parser.machine.endian == Endian::Big {
+        value = Expr::SwapBytes { size, value: Box::new(value) };
+    }
+    parser.made(value, Type::Int(int), pointer.depth + 1)
 }
 
 /// kernel/trace/trace_output.c and stage3: nanoseconds divided by those of a second.

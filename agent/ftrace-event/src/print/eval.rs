@@ -100,10 +100,21 @@ impl<'a> Context<'a> {
                 }
                 pointer::address(out, shape, pointer, value, self.machine, self.symbols);
             }
+            // hex_string of lib/vsprintf.c: no bytes were asked for.
+            (Kind::Pointer(Pointer::Hex { .. }), Val::Bytes(_)) if width.is_some() && shape.width == 0 => {}
             (Kind::Pointer(pointer), Val::Bytes(bytes)) => {
                 pointer::bytes(out, shape, pointer, bytes, self.machine);
             }
-            _ => number::text(out, shape, UNKNOWN),
+            _ => {
+                let jiffies = if let Expr::Jiffies(jiffies) = value { self.int(jiffies) } else { None };
+                match jiffies {
+                    Some(jiffies) => {
+                        number::unsigned(out, shape, jiffies, 10, false);
+                        out.push(b" jiffies");
+                    }
+                    None => number::text(out, shape, UNKNOWN),
+                }
+            }
         }
     }
 
@@ -135,6 +146,7 @@ impl<'a> Context<'a> {
             | Expr::Stack(_)
             | Expr::NvmeDisk(_)
             | Expr::NvmeCommand { .. }
+            | Expr::ScsiCommand(_)
             | Expr::Printf(_) => padded(out, shape, &Made { context: self, expr }),
             expr => match self.eval(expr) {
                 Val::Bytes(bytes) => number::text(out, shape, until_nul(bytes)),
@@ -192,6 +204,7 @@ impl<'a> Context<'a> {
             Expr::NvmeCommand { io, operands } => {
                 super::nvme::command(out, *io, self.int(&operands.0)?, self.data(&operands.1)?);
             }
+            Expr::ScsiCommand(bytes) => super::scsi::command(out, self.data(bytes)?),
             Expr::Printf(pieces) => self.pieces(out, pieces, true),
             _ => return None,
         }
@@ -416,6 +429,7 @@ impl<'a> Context<'a> {
             }
             // Only %s prints these, and nothing can be calculated with them.
             Expr::Unknown
+            | Expr::Jiffies(_)
             | Expr::Symbolic { .. }
             | Expr::Flags { .. }
             | Expr::Hex { .. }
@@ -425,6 +439,7 @@ impl<'a> Context<'a> {
             | Expr::Stack(_)
             | Expr::NvmeDisk(_)
             | Expr::NvmeCommand { .. }
+            | Expr::ScsiCommand(_)
             | Expr::Printf(_) => Val::Unknown,
         }
     }

@@ -86,6 +86,8 @@ pub(super) enum Expr {
         index: Box<Expr>,
     },
     StringLength(Box<Expr>),
+    /// A number of jiffies that is to be one of milliseconds, where the kernel's HZ is unknown.
+    Jiffies(Box<Expr>),
     SwapBytes {
         size: u8,
         value: Box<Expr>,
@@ -126,6 +128,8 @@ pub(super) enum Expr {
         io: bool,
         operands: Box<(Expr, Expr)>,
     },
+    /// The bytes of a SCSI command.
+    ScsiCommand(Box<Expr>),
     Printf(Box<[Piece]>),
 }
 

@@ -22,7 +22,7 @@
 //! | `names` | names that a text has for values of a field |
 //! | `fields` | which fields are addresses, and which have a text for their values |
 //! | `eval` | values, and the text of a record |
-//! | `number`, `pointer`, `nvme` | how values are written |
+//! | `number`, `pointer`, `nvme`, `scsi` | how values are written |
 //! | `raw` | fields one by one |
 //! | `unprint` | back from a text to the values that it was printed from |
 //! | `binary` | `trace_printk`: a format string that is not the event's |
@@ -43,6 +43,7 @@ mod parse;
 mod pointer;
 mod raw;
 mod resolve;
+mod scsi;
 mod spec;
 mod statement;
 #[cfg(test)]
@@ -177,26 +178,18 @@ pub(super) fn print_stack<O: Output + ?Sized>(
     }
 }
 
-/// What `trace_printk` was given.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Printk<'a> {
-    /// Address of the call.
-    pub(super) caller: u64,
-    /// The format string.
-    pub(super) format: &'a [u8],
-    /// Its arguments, as the kernel packs them.
-    pub(super) arguments: &'a [u8],
-}
-
-/// Prints what `trace_printk` was given: the function that called it, and the text.
-pub(super) fn print_binary<O: Output + ?Sized>(
-    printk: &Printk<'_>,
+/// Prints a format string with arguments that are packed as the kernel packs those of `trace_printk`.
+pub(super) fn print_arguments<O: Output + ?Sized>(
+    format: &[u8],
+    arguments: &[u8],
     machine: Machine,
     symbols: &dyn Symbols,
-    out: &mut O,
+    out: &mut Limited<'_, O>,
 ) {
-    let out = &mut Limited::new(out, MAX_TEXT);
-    pointer::function(out, printk.caller, symbols);
-    out.push(b": ");
-    binary::print(out, printk.format, printk.arguments, machine, symbols);
+    binary::print(out, format, arguments, machine, symbols);
+}
+
+/// Prints the function that an address is in, or the address.
+pub(super) fn print_function<O: Output + ?Sized>(address: u64, symbols: &dyn Symbols, out: &mut O) {
+    pointer::function(&mut Limited::new(out, MAX_TEXT), address, symbols);
 }

@@ -63,7 +63,9 @@ pub(super) fn each<'e>(expr: &'e Expr, visit: &mut dyn FnMut(&'e Expr)) {
         | Expr::Flags { value: inner, .. }
         | Expr::Bitmask(inner)
         | Expr::Stack(inner)
-        | Expr::NvmeDisk(inner) => each(inner, visit),
+        | Expr::Jiffies(inner)
+        | Expr::NvmeDisk(inner)
+        | Expr::ScsiCommand(inner) => each(inner, visit),
         Expr::Binary(_, _, pair)
         | Expr::And(pair)
         | Expr::Or(pair)

@@ -86,7 +86,8 @@ impl<'t> Parser<'t> {
         self.pieces(&text, arguments).map_err(|kind| PrintFmtError { at: self.tokens[start].at, kind })
     }
 
-    fn pieces(
+    /// The parts of a format string with these arguments.
+    pub(super) fn pieces(
         &self,
         text: &[u8],
         arguments: Vec<Parsed>,
@@ -375,7 +376,7 @@ impl<'t> Parser<'t> {
             "DUMP_PREFIX_OFFSET" => Some(2),
             // include/linux/nvme.h
             "nvme_fabrics_command" => Some(0x7f),
-            _ => self.names.value(name),
+            _ => enumerator(name).or_else(|| self.names.value(name)),
         };
         let Some(value) = known else {
             self.unresolved(name.to_owned());
@@ -402,7 +403,7 @@ impl<'t> Parser<'t> {
         let at = self.at;
         let mut name = self.name()?;
         let raw = name.strip_prefix("__data_loc_").or_else(|| name.strip_prefix("__rel_loc_"));
-        if let Some(field) = raw.and_then(|name| self.format.field(name)) {
+        if let Some(field) = raw.and_then(|name| self.format.member(name, true)) {
             let int = IntType { size: 4, signed: false };
             return Ok(Parsed {
                 expr: Expr::Load { offset: field.offset, int },
@@ -411,11 +412,12 @@ impl<'t> Parser<'t> {
             });
         }
         // Of members of members the format lists the last ones (system `ftrace`).
-        while self.format.field(name).is_none() && matches!(self.peek(), TokenKind::Punct("." | "->")) {
+        while self.format.member(name, false).is_none() && matches!(self.peek(), TokenKind::Punct("." | "->"))
+        {
             self.at += 1;
             name = self.name()?;
         }
-        let Some(field) = self.format.field(name) else {
+        let Some(field) = self.format.member(name, false) else {
             self.at = at;
             return Err(self.fail(PrintFmtErrorKind::NoField(super::token::shorten(name))));
         };
@@ -535,6 +537,29 @@ pub(super) fn convert(expr: Expr, from: &Type, to: &Type) -> Expr {
         }
         (Type::Int(_), Type::Int(int), expr) => Expr::Cast(*int, Box::new(expr)),
         (_, _, expr) => expr,
+    }
+}
+
+/// Enumerators that kernels before 4.1 have in formats by their names: numbers that have always been these
+/// (include/linux/interrupt.h, include/linux/hrtimer.h).
+fn enumerator(name: &str) -> Option<i64> {
+    const SOFTIRQS: [&str; 10] = [
+        "HI_SOFTIRQ",
+        "TIMER_SOFTIRQ",
+        "NET_TX_SOFTIRQ",
+        "NET_RX_SOFTIRQ",
+        "BLOCK_SOFTIRQ",
+        "BLOCK_IOPOLL_SOFTIRQ",
+        "TASKLET_SOFTIRQ",
+        "SCHED_SOFTIRQ",
+        "HRTIMER_SOFTIRQ",
+        "RCU_SOFTIRQ",
+    ];
+    match name {
+        "IRQ_POLL_SOFTIRQ" => Some(5),
+        "HRTIMER_NORESTART" => Some(0),
+        "HRTIMER_RESTART" => Some(1),
+        _ => SOFTIRQS.iter().position(|softirq| *softirq == name).map(|number| number as i64),
     }
 }
 

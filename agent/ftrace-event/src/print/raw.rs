@@ -9,6 +9,7 @@ use super::expr::{Argument, Expr, Piece};
 use super::number::{self, Shape};
 use super::{MAX_TEXT, PrintFmt};
 use crate::format::{Array, Field, Format, Location};
+use crate::message::{MESSAGE_FIELD, Message};
 use crate::output::{Limited, Output, Snippet};
 use crate::record::{Machine, dynamic, until_nul};
 use crate::symbols::Symbols;
@@ -39,6 +40,9 @@ enum Form {
     /// An array of characters: text if all of it can be printed.
     Text(Location),
     Bytes(Location),
+    /// All bytes up to the end of the record.
+    Rest,
+    Message(Message),
     Pointer,
     Signed {
         long: bool,
@@ -50,20 +54,27 @@ enum Form {
 
 impl RawFields {
     /// The fields of `format`, with the conversions of its compiled `print fmt` if it has one.
-    pub fn new(format: &Format, machine: Machine, print_fmt: Option<&PrintFmt>) -> Self {
+    /// A text that the records refer to is the value of its field.
+    pub fn new(
+        format: &Format,
+        machine: Machine,
+        print_fmt: Option<&PrintFmt>,
+        message: Option<Message>,
+    ) -> Self {
         let pieces = print_fmt.map_or(&[][..], |print_fmt| &print_fmt.pieces);
         // The search continues after the conversion that was found last, and ends for good after the last
         // one.
         let mut next = Some(0);
         let fields = format.fields.iter().map(|field| {
-            let mut form = Form::of(field);
-            if !matches!(form, Form::Text(_) | Form::Bytes(_))
+            let message = message.filter(|_| field.name == MESSAGE_FIELD);
+            let mut form = message.map_or_else(|| Form::of(field), Form::Message);
+            if !matches!(form, Form::Text(_) | Form::Bytes(_) | Form::Rest | Form::Message(_))
                 && let Some((piece, hex)) = next.and_then(|start| conversion(pieces, start, field))
             {
                 form = Form::Conversion { piece, hex };
                 next = Some(piece + 1).filter(|next| *next < pieces.len());
             }
-            let label = Snippet::new(format!(" {}=", field.name).as_bytes());
+            let label = Snippet::new(format!(" {}=", field.declared_name()).as_bytes());
             RawField { label, offset: field.offset as usize, size: field.size as usize, form }
         });
         Self { fields: fields.collect(), machine }
@@ -88,6 +99,11 @@ impl RawFields {
                     let context = Context::new(record, self.machine, symbols, print_fmt.pointers);
                     context.pieces(out, print_fmt.pieces.get(piece..=piece).unwrap_or_default(), false);
                 }
+                (Form::Message(message), _) => {
+                    if message.draw(record, symbols, out).is_none() {
+                        out.push(b"?");
+                    }
+                }
                 _ => field.print(record, self.machine, out),
             }
             if out.left() == 0 {
@@ -100,7 +116,10 @@ impl RawFields {
 impl Form {
     fn of(field: &Field) -> Self {
         let type_text = field.type_text.as_str();
-        if field.array != Array::Single {
+        if field.is_raw() {
+            return Self::Rest;
+        }
+        if field.array != Array::Single || field.is_open() {
             let text = ["char", "u8", "s8"].iter().any(|part| type_text.contains(part));
             return if text { Self::Text(field.location) } else { Self::Bytes(field.location) };
         }
@@ -144,6 +163,10 @@ pub(super) fn is_field(expr: &Expr, field: &Field) -> bool {
 impl RawField {
     fn print<O: Output + ?Sized>(&self, record: &[u8], machine: Machine, out: &mut Limited<'_, O>) {
         match self.form {
+            // Of no length, as libtraceevent takes it, all of it can be printed.
+            Form::Text(Location::Inline) if self.size == 0 => {
+                out.push(until_nul(record.get(self.offset..).unwrap_or_default()));
+            }
             Form::Text(location) => {
                 let bytes = self.array(record, location, machine);
                 let text = until_nul(bytes);
@@ -154,6 +177,8 @@ impl RawField {
                 }
             }
             Form::Bytes(location) => array(out, self.array(record, location, machine)),
+            Form::Rest => array(out, record.get(self.offset..).unwrap_or_default()),
+            Form::Message(_) => {}
             Form::Conversion { .. } | Form::Pointer | Form::Signed { .. } | Form::Unsigned { .. } => {
                 let bytes = record.get(self.offset..self.offset + self.size).unwrap_or_default();
                 let value = if matches!(self.size, 1 | 2 | 4 | 8) { machine.number(bytes) } else { 0 };

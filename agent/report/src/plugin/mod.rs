@@ -571,8 +571,8 @@ fn duration(out: &mut Vec<u8>, nanos: u64) {
     };
     out.extend_from_slice(mark);
     let start = out.len();
-    // Of more than 7 digits of microseconds the rest is left out.
-    if nanos / 1000 < 10_000_000 {
+    // With 7 digits of microseconds and more, the rest is left out.
+    if nanos / 1000 < 1_000_000 {
         micros(out, nanos);
     } else {
         unsigned(out, nanos / 1000);
