@@ -107,8 +107,8 @@ rules! {
     OptionText Error "option-text": "A text option does not end with NUL, or has one inside.",
         "they read past its end, or show a part";
     OptionValue Error "option-value": "An option's bytes are not what its number promises.",
-        "they ignore it, or crash (HOOK, CPUSTAT, PROCMAPS)";
-    OptionTwice Warning "option-twice": "An option that can be there once is there again.",
+        "they ignore it, or crash (HOOK, PROCMAPS, and a CPUSTAT of no bytes)";
+    OptionTwice Warning "option-twice": "An option that can be there once is there again, with another value.",
         "they take one of them";
     OptionUnknown Note "option-unknown": "An option has a number that is not known.",
         "they skip it";
@@ -162,8 +162,8 @@ rules! {
         "they do not know it";
     CutShort Note "cut-short": "The recording did not come to its end: events that were in the recorder's rings are missing.",
         "they show what is there, and do not tell";
-    CpuStatCount Warning "cpustat-count": "The statistics of a CPU count other events than there are: data are missing, or the file is a part of another.",
-        "`report --stat` shows wrong numbers";
+    CpuStatCount Note "cpustat-count": "The statistics of a CPU count other events than there are: data are missing, the file is a part of another, or the kernel counted events that it did not keep.",
+        "`report --stat` shows the statistics";
     Unreadable Error "unreadable": "The reader cannot open the file, or a part of it.",
         "they do not show it either";
 }
