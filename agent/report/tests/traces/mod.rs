@@ -28,6 +28,7 @@ pub fn recording(name: &str) -> Vec<u8> {
 
 /// What trace-cmd prints for a recording: `report`, `raw` or `noplugin`. Of the two largest there is only the
 /// first.
+#[allow(dead_code, reason = "each test program uses its part")]
 pub fn text(name: &str, kind: &str) -> Option<String> {
     let bytes = unpacked(&format!("{name}.{kind}.txt.gz"))?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
