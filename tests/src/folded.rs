@@ -16,7 +16,8 @@ pub fn by_stock(report: &str, is_event: impl Fn(&trace_cmd::Line) -> bool) -> BT
     }
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut count = |waiting: Waiting| {
-        let frames: Vec<_> = waiting.user.iter().rev().chain(waiting.kernel.iter().rev()).cloned().collect();
+        let frames: Vec<_> = waiting.user.into_iter().rev().chain(waiting.kernel.into_iter().rev()).collect();
+        let frames = without_tracing(&frames);
         if waiting.is_wanted && !frames.is_empty() {
             *counts.entry(format!("{};{}", waiting.comm, frames.join(";"))).or_default() += 1;
         }
@@ -45,6 +46,16 @@ pub fn by_stock(report: &str, is_event: impl Fn(&trace_cmd::Line) -> bool) -> BT
     }
     by_cpu.into_values().for_each(count);
     counts
+}
+
+/// Functions of the kernel that record an event: a stack that is taken there ends with them.
+const TRACING: [&str; 4] = ["__traceiter_", "__bpf_trace_", "trace_event_", "perf_trace_"];
+
+/// The frames of a stack, the innermost last, without those that recorded its event, unless it has no others.
+pub fn without_tracing<S: AsRef<str>>(frames: &[S]) -> &[S] {
+    let is_tracing = |frame: &S| TRACING.iter().any(|start| frame.as_ref().starts_with(start));
+    let count = frames.iter().rposition(|frame| !is_tracing(frame)).map_or(frames.len(), |last| last + 1);
+    &frames[..count]
 }
 
 /// Lines of folded stacks.

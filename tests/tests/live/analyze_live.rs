@@ -12,7 +12,7 @@ use std::{
 };
 
 use integration_tests::{
-    answers::number,
+    answers::{list, number},
     harness::{Caller, Ended, Marked, Running, agent, agent_path, program, run, wait_for},
     soak,
     terminal::Terminal,
@@ -398,7 +398,20 @@ fn what_a_killed_recorder_has_stored_is_told() {
     ended.says(&["was killed; this is what it had stored", "tracer-agent recover"]);
     recording.end_command();
     run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
-    assert_eq!(calls(&answers), calls([&whole(dir.path(), "syscalls", "trace.dat")]));
+    // Behind the last record of a CPU that the recorder had no time for, the file does not know what ended.
+    let file = whole(dir.path(), "syscalls", "trace.dat");
+    let (told, recovered) = (calls(&answers), calls([&file]));
+    assert!(recovered.values().map(|(count, _)| count).sum::<u64>() >= 4000 / 2, "{recovered:?}");
+    for call in list(&file, "calls") {
+        let of = |sums: &BTreeMap<i64, (u64, u64)>| {
+            call["number"].as_i64().and_then(|number| sums.get(&number)).map_or(0, |(count, _)| *count)
+        };
+        let unknown = number(call, "unfinished") + number(call, "unmatched");
+        let (least, most) = (of(&recovered), of(&recovered) + unknown);
+        assert!((least..=most).contains(&of(&told)), "{} times in intervals: {call}", of(&told));
+    }
+    let is_in_file = |number: &i64| list(&file, "calls").iter().any(|call| call["number"] == *number);
+    assert!(told.keys().all(is_in_file), "{told:?}\n{recovered:?}");
 }
 
 #[test]
