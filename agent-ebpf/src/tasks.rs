@@ -47,15 +47,23 @@ pub fn admits(
 ) -> bool {
     match judge(ring.ctl, current, flags, other) {
         Verdict::Wanted => return true,
-        Verdict::Filtered if is_of_every_thread(cookie) => return true,
+        Verdict::Filtered if is_of_every_thread(cookie) => {
+            // A scope does not ask for the agent's threads, and so has not looked for them.
+            let in_interrupt =
+                || context::in_interrupt(ring.ctl, (flags & begin_flags::BREAKPOINT).into()) != 0;
+            if !is_self(ring.ctl, current, in_interrupt) {
+                return true;
+            }
+            ring.leave_out_own();
+        }
         Verdict::Filtered => ring.filter_out(),
         Verdict::Own => ring.leave_out_own(),
     }
     false
 }
 
-/// Whether the event in the slot is recorded whichever threads the recording is about. Only events of other
-/// threads come here.
+/// Whether the event in the slot is recorded whichever threads the recording is about. Only events of threads
+/// that it is not about come here.
 #[inline(always)]
 fn is_of_every_thread(cookie: u32) -> bool {
     if globals::every_thread() == 0 {

@@ -314,36 +314,73 @@ fn requests_of_chosen_threads_end_in_interrupts_of_others() {
         &requests_only,
     ];
     for options in scopes {
+        let mut in_others = 0;
+        for _ in 0..TIMES {
+            in_others += requests_in_scope(options, options == requests_only);
+            if in_others != 0 {
+                break;
+            }
+        }
+        assert!(
+            in_others != 0 || options == requests_only,
+            "{options:?}: nobody was interrupted but the threads"
+        );
+    }
+}
+
+/// Records the workload by these options, and checks the answer. Gives how many requests ended while others
+/// had the CPU.
+fn requests_in_scope(options: &[&str], has_no_ends: bool) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+    let args: Vec<String> = args.into_iter().chain(workload::command("direct", dir.path())).collect();
+    let hidden = HiddenEvents::start(&REQUESTS[1..]);
+    let (others, recording) = with_busy_threads(|| agent::record(&dir.path().join("trace.dat"), args));
+    let kept = kept(&recording.path, hidden);
+    let account = Account::read(dir.path());
+    let analyzed = agent::run(["analyze", "io", "--json", recording.path.to_str().unwrap()]);
+    let answer: Value = serde_json::from_slice(&analyzed.stdout).unwrap();
+    let is_task = |row: &&Value| row["tid"].as_u64().is_some_and(|tid| account.tasks.contains(&(tid as u32)));
+    let of_tasks = list(&answer, "requesters").iter().filter(is_task);
+    let operations: Vec<&Value> = of_tasks.flat_map(|row| list(row, "operations")).collect();
+    let sum = |name: &str| operations.iter().map(|of| number(of, name)).sum::<u64>();
+    let unjoined = list(&answer["covered"], "unjoined");
+    if has_no_ends {
+        assert_eq!((operations.len(), unjoined), (0, &[json!(REQUESTS[0])][..]), "{options:?}");
+        return 0;
+    }
+    assert!(unjoined.is_empty(), "{options:?}: {unjoined:?}");
+    let requests = requests(&recording.path, &account, &others);
+    println!("{options:?}: {requests:?}, {kept} kept");
+    assert!(requests.issued >= ISSUED, "{options:?}: {requests:?}");
+    assert!(sum("times.count") + kept >= requests.issued as u64, "{options:?}: {answer}");
+    assert!(sum("unfinished") <= kept, "{options:?}: {answer}");
+    // One request after the other. What others do at the same time is not recorded.
+    for device in list(&answer, "devices") {
+        assert!(device["average_depth"].as_f64().unwrap() <= 1.0, "{options:?}: {device}");
+        assert_eq!(number(device, "unmatched"), 0, "{options:?}: {device}");
+    }
+    requests.in_others
+}
+
+/// A rule that is about every thread in a recording of others: this process, the recorder, is not among them.
+#[test]
+fn events_of_every_thread_are_not_those_of_the_recorder() {
+    for lane in [LaneChoice::Auto, LaneChoice::Generic] {
         let dir = tempfile::tempdir().unwrap();
-        let args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let args: Vec<String> = args.into_iter().chain(workload::command("direct", dir.path())).collect();
-        let hidden = HiddenEvents::start(&REQUESTS[1..]);
-        let (others, recording) = with_busy_threads(|| agent::record(&dir.path().join("trace.dat"), args));
-        let kept = kept(&recording.path, hidden);
-        let account = Account::read(dir.path());
-        let analyzed = agent::run(["analyze", "io", "--json", recording.path.to_str().unwrap()]);
-        let answer: Value = serde_json::from_slice(&analyzed.stdout).unwrap();
-        let of_tasks = list(&answer, "requesters")
-            .iter()
-            .filter(|row| row["tid"].as_u64().is_some_and(|tid| account.tasks.contains(&(tid as u32))));
-        let operations: Vec<&Value> = of_tasks.flat_map(|row| list(row, "operations")).collect();
-        let sum = |name: &str| operations.iter().map(|of| number(of, name)).sum::<u64>();
-        let unjoined = list(&answer["covered"], "unjoined");
-        if options == requests_only {
-            assert_eq!((operations.len(), unjoined), (0, &[json!(REQUESTS[0])][..]), "{options:?}");
-            continue;
-        }
-        assert!(unjoined.is_empty(), "{options:?}: {unjoined:?}");
-        let requests = requests(&recording.path, &account, &others);
-        println!("{options:?}: {requests:?}, {kept} kept");
-        assert!(requests.issued >= ISSUED && requests.in_others != 0, "{options:?}: {requests:?}");
-        assert!(sum("times.count") + kept >= requests.issued as u64, "{options:?}: {answer}");
-        assert!(sum("unfinished") <= kept, "{options:?}: {answer}");
-        // One request after the other. What others do at the same time is not recorded.
-        for device in list(&answer, "devices") {
-            assert!(device["average_depth"].as_f64().unwrap() <= 1.0, "{options:?}: {device}");
-            assert_eq!(number(device, "unmatched"), 0, "{options:?}: {device}");
-        }
+        let mut spec = spec(&dir.path().join("trace.dat"), lane, &["raw_syscalls:sys_enter"]);
+        spec.channels[0].rules[0].every_thread = true;
+        spec.scope.pids = vec![1];
+        let session = start(&spec);
+        let (own, account) = with_busy_threads(|| work(dir.path()));
+        let file = stop(session);
+        let lines = trace_cmd::lines(&trace_cmd::report(&file, &["-t"]));
+        let of = |tids: &BTreeSet<u32>| lines.iter().filter(|line| tids.contains(&line.pid)).count();
+        assert!(of(&account.tasks) > 300, "{lane}: {} calls of others", of(&account.tasks));
+        assert_eq!(of(&own), 0, "{lane}: calls of the recorder");
+        let row = &rows(&file, "raw_syscalls:sys_enter")[0];
+        assert!(row["own_threads"].as_u64() > Some(0), "{lane}: {row}");
+        assert_eq!(row["every_thread"], true);
     }
 }
 

@@ -138,7 +138,10 @@ impl Unjoined {
             };
             let begins: Vec<_> = rows.iter().filter(|row| is_of(row, event)).collect();
             let ends: Vec<_> = rows.iter().filter(|row| pair.has_end(part, row)).collect();
-            let is_end_of_all = ends.iter().any(|end| end.every_thread);
+            let is_end_of_all = pair.ends.iter().any(|end| {
+                let mut of_event = rows.iter().filter(|row| is_end(*end, part, row)).peekable();
+                of_event.peek().is_some() && of_event.all(|row| row.every_thread)
+            });
             let halves = if is_end_of_all { Halves::EndsWithAll } else { pair.halves };
             let are_apart = !threads.joins(halves);
             if are_apart || ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end))) {
@@ -179,10 +182,7 @@ impl Unjoined {
 impl Pair {
     /// Whether a row is of an event that ends what one with this part of its name begins.
     fn has_end(&self, part: &str, row: &EventChoice) -> bool {
-        let Some(name) = row.event.split_once(':') else { return false };
-        self.ends
-            .iter()
-            .any(|end| matched(*end, name).is_some_and(|of| of.is_empty() || part.is_empty() || of == part))
+        self.ends.iter().any(|end| is_end(*end, part, row))
     }
 
     /// Whether each recorded end is that of the last recorded beginning before it.
@@ -202,6 +202,12 @@ impl Pair {
 /// Whether it is about this event.
 pub(super) fn is_of(row: &EventChoice, event: &Printer) -> bool {
     row.event.split_once(':') == Some((event.system(), event.name()))
+}
+
+/// Whether a row is of such an event, which ends what one with this part of its name begins.
+fn is_end(end: (&str, &str), part: &str, row: &EventChoice) -> bool {
+    let of = row.event.split_once(':').and_then(|name| matched(end, name));
+    of.is_some_and(|of| of.is_empty() || part.is_empty() || of == part)
 }
 
 /// Whether an event has such a name. Gives what a `*` at its end stands for.
@@ -339,6 +345,9 @@ mod tests {
             assert_eq!(unjoined_of(&[only], &of_all), [""; 0], "{only}");
             assert_ne!(unjoined_of(&[only], &rows), [""; 0], "{only}");
         }
+        // Another recording of a merged file, or another buffer, has not those of every thread.
+        let mixed: Vec<_> = of_all.iter().cloned().chain([row(COMPLETE, None, false)]).collect();
+        assert_ne!(unjoined_of(&["processes 7"], &mixed), [""; 0]);
         // Not of every CPU.
         assert_eq!(unjoined_of(&["CPUs 0"], &of_all), [INSERT, ISSUE]);
     }

@@ -94,8 +94,11 @@ impl Recorded {
 
     /// Which threads the recording follows, or one of its buffers.
     pub(super) fn followed(&self, events: &EventTable, buffer: Option<&str>) -> Followed {
-        // Merging gives buffers other names.
-        let is_of_buffer = |of: &str| self.is_merged || buffer.is_none_or(|buffer| buffer == of);
+        // Merging gives buffers other names; a set of rings has its channel's, and behind it whose it is.
+        let is_of_channel = |buffer: &str, of: &str| {
+            buffer.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        };
+        let is_of_buffer = |of: &str| self.is_merged || buffer.is_none_or(|buffer| is_of_channel(buffer, of));
         let are_switches_chosen = self.choices.iter().any(|choice| {
             choice.event == "sched:sched_switch" && choice.is_chosen() && is_of_buffer(&choice.channel)
         });

@@ -38,6 +38,8 @@ struct Queue {
     is_building: bool,
     /// How many jobs run after which others can.
     steps: usize,
+    /// Something could not be built: no more jobs begin.
+    has_failed: bool,
 }
 
 /// How many jobs run.
@@ -70,20 +72,29 @@ impl Done {
 
 impl Queue {
     fn new(workers: usize) -> Self {
-        Self { jobs: Vec::new(), running: Running::default(), workers, is_building: true, steps: 0 }
+        Self {
+            jobs: Vec::new(),
+            running: Running::default(),
+            workers,
+            is_building: true,
+            steps: 0,
+            has_failed: false,
+        }
     }
 
     /// The next job that may run beside what does. Recordings are one after the other, and the others are
     /// short: so those come first, and busy processes fill what is left of the machine.
     fn take(&mut self) -> Option<Job> {
-        let Running { anywhere, recordings, .. } = self.running;
+        let Running { anywhere, recordings, busy } = self.running;
         if self.is_building && self.running.all() >= (self.workers - 1).max(1) {
             return None;
         }
+        // More of the others would keep it waiting.
+        let recording_waits = !self.is_building && self.jobs.iter().any(|job| job.runs == Runs::Recording);
         let may_run = |runs| match runs {
             Runs::Anywhere => recordings == 0,
-            Runs::Recording => anywhere == 0 && recordings == 0 && !self.is_building,
-            Runs::Busy => true,
+            Runs::Recording => anywhere == 0 && recordings == 0 && busy <= 1 && !self.is_building,
+            Runs::Busy => busy == 0 || recordings == 0 && !recording_waits,
         };
         let mut first =
             [Runs::Anywhere, Runs::Recording, Runs::Busy].into_iter().filter(|runs| may_run(*runs));
@@ -131,6 +142,7 @@ pub(super) fn run(
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.is_building = false;
         if built.is_err() {
+            queue.has_failed = true;
             queue.jobs.clear();
         }
         changed.notify_all();
@@ -140,9 +152,11 @@ pub(super) fn run(
 
 fn add_jobs(queue: &Mutex<Queue>, changed: &Condvar, jobs: Vec<Job>) {
     let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.jobs.extend(jobs);
-    longest_first(&mut queue.jobs);
-    changed.notify_all();
+    if !queue.has_failed {
+        queue.jobs.extend(jobs);
+        longest_first(&mut queue.jobs);
+        changed.notify_all();
+    }
 }
 
 /// Something that runs, until it is dropped.
@@ -325,7 +339,10 @@ mod tests {
         assert_eq!(take(&mut queue).as_deref(), Some("g1"), "others run still");
         queue.running.anywhere = 0;
         assert_eq!(take(&mut queue).as_deref(), Some("r1"));
-        assert_eq!(take(&mut queue).as_deref(), Some("g2"), "one recording at a time");
+        assert_eq!(take(&mut queue), None, "one recording at a time, and one busy process");
+        queue.running.busy = 0;
+        assert_eq!(take(&mut queue).as_deref(), Some("g2"));
+        queue.running.busy = 0;
         queue.jobs.push(job("a3", Runs::Anywhere));
         assert_eq!(take(&mut queue).as_deref(), Some("g3"), "nothing else beside a recording");
         assert_eq!(take(&mut queue), None);
@@ -333,6 +350,30 @@ mod tests {
         assert_eq!(take(&mut queue).as_deref(), Some("a3"));
         queue.running.anywhere = 0;
         assert_eq!(take(&mut queue).as_deref(), Some("r2"));
+    }
+
+    #[test]
+    fn of_many_processors_a_recording_shares_the_machine_with_one_busy_process() {
+        let mut queue = Queue { is_building: false, ..Queue::new(4) };
+        let jobs = || vec![job("g1", Runs::Busy), job("g2", Runs::Busy), job("r", Runs::Recording)];
+        queue.jobs = jobs();
+        let take = |queue: &mut Queue| queue.take().map(|job| job.subject);
+        assert_eq!(take(&mut queue).as_deref(), Some("r"));
+        assert_eq!(take(&mut queue).as_deref(), Some("g1"));
+        assert_eq!(take(&mut queue), None);
+        // One that waits for others has not to wait for more of them.
+        let mut queue = Queue { is_building: false, ..Queue::new(4) };
+        queue.jobs = jobs();
+        queue.running.anywhere = 1;
+        assert_eq!(take(&mut queue).as_deref(), Some("g1"));
+        assert_eq!(take(&mut queue), None);
+        queue.jobs.retain(|job| job.runs == Runs::Busy);
+        assert_eq!(take(&mut queue).as_deref(), Some("g2"));
+        queue.running.anywhere = 0;
+        queue.jobs.push(job("r", Runs::Recording));
+        assert_eq!(take(&mut queue), None, "two are busy");
+        queue.running.busy = 1;
+        assert_eq!(take(&mut queue).as_deref(), Some("r"));
     }
 
     #[test]
