@@ -1,11 +1,12 @@
 //! Hands the records of a file on to an analysis.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    Analysis, AnyRecord, At, Covered, Followed, Frames, KnownEvents, Lives, Names, Need, Scope, Topic,
+    Analysis, AnyRecord, At, Covered, Followed, Frames, Gaps, KnownEvents, Lives, Names, Need, Scope, Topic,
     Unjoined,
+    ids::Ids,
     pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
@@ -24,7 +25,7 @@ pub struct Feed<A> {
     unjoined: Unjoined,
     lives: Lives,
     /// Events that say nothing but whose numbers are, by their numbers.
-    of_lives: Vec<u16>,
+    of_lives: Ids,
     followed: Followed,
     recorded: Arc<Recorded>,
     covered: Covered,
@@ -32,8 +33,7 @@ pub struct Feed<A> {
     last: u64,
     /// A record behind the end of what is asked was seen.
     is_past_end: bool,
-    /// CPUs, each of a buffer, of which events are missing between the last record and the next one.
-    gaps: BTreeSet<(usize, u32)>,
+    gaps: Gaps,
     pauses: Pauses,
     /// Which CPUs have records, as far as pauses ask for it.
     cpus: Vec<bool>,
@@ -133,7 +133,7 @@ impl<A: Analysis> Feed<A> {
             first: None,
             last: 0,
             is_past_end: false,
-            gaps: BTreeSet::new(),
+            gaps: Gaps::default(),
             pauses: Pauses::default(),
             cpus: Vec::new(),
             buffers: Vec::new(),
@@ -146,7 +146,7 @@ impl<A: Analysis> Feed<A> {
 
     /// The events that the analysis uses, without those that cannot be joined, and the numbers of those that
     /// say nothing but whose numbers are.
-    fn known(events: &EventTable, unjoined: &Unjoined) -> (KnownEvents, Vec<u16>) {
+    fn known(events: &EventTable, unjoined: &Unjoined) -> (KnownEvents, Ids) {
         let is_needed = |event: &Printer| {
             A::TOPIC
                 .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
@@ -232,11 +232,9 @@ impl<A: Analysis> Feed<A> {
             && is_asked
         {
             self.count_loss(missed);
-            self.gaps.insert((record.buffer, record.cpu));
+            self.gaps.open((record.buffer, record.cpu), time, &mut self.lives);
         }
-        if !self.gaps.is_empty() {
-            self.pass_gaps(file, at, record.buffer);
-        }
+        self.pass_gaps(file, at, record.buffer);
         let Some(id) = record.event_id() else { return };
         if A::WANTS_STACKS {
             self.take_stack(file, id, record);
@@ -259,11 +257,11 @@ impl<A: Analysis> Feed<A> {
                     followed.mark(&mut event);
                     analysis.look(at, &event);
                 });
-                is_used = !self.known.is_seen_only(id) && !self.of_lives.contains(&id);
+                is_used = !self.known.is_seen_only(id) && !self.of_lives.contains(id);
             } else {
                 // It happened, and what it was is not known.
                 self.covered.unread += 1;
-                self.analysis.lost(at);
+                self.lose(at);
             }
         }
         if is_picked {
@@ -288,11 +286,11 @@ impl<A: Analysis> Feed<A> {
         if !self.is_asked(file, buffer) {
             return;
         }
-        self.gaps.insert((buffer, cpu));
+        self.gaps.open((buffer, cpu), self.last, &mut self.lives);
         self.end_stacks_of(file, buffer, cpu);
         // Before the first record there is nothing that could be wrong.
         if self.first.is_some() {
-            self.lose(At { time: self.last, cpu });
+            self.analysis.lost(At { time: self.last, cpu });
         }
     }
 
@@ -325,15 +323,11 @@ impl<A: Analysis> Feed<A> {
 
     /// Tells of the gaps before a record, of which it may end one.
     fn pass_gaps<S: Source>(&mut self, file: &TraceFile<S>, at: At, buffer: usize) {
-        if self.gaps.remove(&(buffer, at.cpu)) {
+        let Some(gap) = self.gaps.pass((buffer, at.cpu), &mut self.lives) else { return };
+        if gap.has_ended {
             self.end_stacks_of(file, buffer, at.cpu);
-            self.lose(at);
-        } else if let Some((_, cpu)) = self.gaps.first() {
-            // What begins and ends within a gap is not known either. Which gap it is does not matter for
-            // that.
-            let cpu = *cpu;
-            self.lose(At { time: at.time, cpu });
         }
+        self.analysis.lost(At { time: at.time, cpu: gap.cpu });
     }
 
     /// No more stacks come for what a CPU did so far.
@@ -417,8 +411,8 @@ impl<A: Analysis> Feed<A> {
         let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, recorded, unjoined, .. } =
             self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
-        if let Some((_, cpu)) = gaps.first() {
-            analysis.lost(At { time: last, cpu: *cpu });
+        if let Some(gap) = gaps.first() {
+            analysis.lost(At { time: last, cpu: gap.cpu });
         }
         covered.to_ns = end.max(covered.from_ns);
         (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
@@ -518,5 +512,114 @@ fn names<S: Source>(file: &TraceFile<S>) -> Names<'_> {
         symbols: file.symbols(),
         threads: Some(&file.reader().metadata().cmdlines),
         events: Some(file.events()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
+    use super::super::{Sched, Summary, Tid};
+    use super::*;
+    use ftrace_event::Endian;
+    use ftrace_event::syscalls::CallNames;
+    use std::io::Cursor;
+    use tracedat::{Buffer, Compression, EventSystem, Section, Setup, Writer, layout};
+
+    const SWITCH: u16 = 1;
+    const FORK: u16 = 2;
+    const NEW: u16 = 3;
+    const WOKEN: u16 = 4;
+
+    fn format(name: &str, id: u16, fields: &[(&str, usize)]) -> String {
+        let common =
+            [("unsigned short common_type", 2), ("unsigned short common_flags", 2), ("int common_pid", 4)];
+        let mut offset = 0;
+        let mut lines = |fields: &[(&str, usize)]| -> String {
+            let line = |(field, size): &(&str, usize)| {
+                offset += size;
+                format!("\tfield:{field};\toffset:{};\tsize:{size};\tsigned:1;\n", offset - size)
+            };
+            fields.iter().map(line).collect()
+        };
+        let (common, own) = (lines(&common), lines(fields));
+        format!("name: {name}\nID: {id}\nformat:\n{common}\n{own}\nprint fmt: \"\"\n")
+    }
+
+    /// A file without records.
+    fn file() -> TraceFile<Vec<u8>> {
+        let thread = [("int pid", 4), ("char comm[16]", 16)];
+        let switch = [("int prev_pid", 4), ("int prev_state", 4), ("int next_pid", 4)];
+        let switch = format("sched_switch", SWITCH, &switch);
+        let fork = format("sched_process_fork", FORK, &[("int child_pid", 4)]);
+        let woken = format("sched_wakeup_new", WOKEN, &thread);
+        let new = format("task_newtask", NEW, &[("int pid", 4), ("int clone_flags", 4)]);
+        let (endian, compression) = (Endian::Little, Compression::None);
+        let setup = Setup { endian, page_size: 4096, compression };
+        let mut writer = Writer::create(Cursor::new(Vec::new()), setup).unwrap();
+        let header_page = layout::header_page_text(4096);
+        writer.section(Section::header_info(endian, &header_page, "").unwrap()).unwrap();
+        let systems = [
+            EventSystem { name: "sched", formats: &[&switch, &fork, &woken] },
+            EventSystem { name: "task", formats: &[&new] },
+        ];
+        writer.section(Section::event_formats(endian, &systems).unwrap()).unwrap();
+        let buffer = Buffer { name: "", clock: "mono", page_size: 4096 };
+        writer.begin_buffer(buffer).unwrap().finish().unwrap();
+        TraceFile::open("feed", writer.finish().unwrap().into_inner()).unwrap()
+    }
+
+    fn take<A: Analysis>(
+        feed: &mut Feed<A>,
+        file: &TraceFile<Vec<u8>>,
+        (timestamp, cpu, missed): (u64, u32, Option<u64>),
+        (id, tid): (u16, Tid),
+        fields: &[u8],
+    ) {
+        let data = [&id.to_le_bytes()[..], &[0; 2], &tid.to_le_bytes(), fields].concat();
+        let endian = Endian::Little;
+        feed.take(file, &Record { reader: 0, buffer: 0, cpu, timestamp, missed, data: &data, endian });
+    }
+
+    fn thread(tid: Tid, name: u8) -> Vec<u8> {
+        let mut fields = tid.to_le_bytes().to_vec();
+        fields.push(name);
+        fields.resize(20, 0);
+        fields
+    }
+
+    #[test]
+    fn a_thread_is_started_once_while_a_cpu_is_silent() {
+        let file = file();
+        let mut feed =
+            Feed::new(&file, Scope::default(), Summary::new(Scope::default(), CallNames::default()));
+        feed.end(&file, &End { reader: 0, buffer: 0, cpu: 1, missed: Some(5) });
+        let mut time = 1000;
+        for tid in 10..20 {
+            for id in [NEW, FORK, WOKEN] {
+                time += 10;
+                take(&mut feed, &file, (time, 0, None), (id, 1), &thread(tid, b'a'));
+            }
+        }
+        let (answer, covered) = feed.answer(&file, Topic::Summary);
+        assert_eq!((answer.started, covered.losses, covered.lost_events), (10, 1, 5));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_may_be_of_the_life_of_any_thread() {
+        let file = file();
+        let threads = |is_read: bool| {
+            let mut feed = Feed::new(&file, Scope::default(), Sched::new(Scope::default()));
+            let switch =
+                |prev: u32, state: u32, next: u32| [prev, state, next].map(u32::to_le_bytes).concat();
+            take(&mut feed, &file, (1000, 0, None), (WOKEN, 1), &thread(7, b'a'));
+            take(&mut feed, &file, (1010, 0, None), (SWITCH, 1), &switch(1, 1, 7));
+            let unread = switch(7, 1, 1);
+            let len = if is_read { unread.len() } else { 4 };
+            take(&mut feed, &file, (1020, 0, None), (SWITCH, 7), &unread[..len]);
+            let losses = feed.lives.losses();
+            (losses, feed.answer(&file, Topic::Sched).1.unread)
+        };
+        assert_eq!((threads(true), threads(false)), ((0, 0), (1, 1)));
     }
 }

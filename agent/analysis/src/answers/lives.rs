@@ -62,6 +62,8 @@ pub struct Lives {
     /// The recording has the exits of threads. One was seen, which is not so where they were filtered.
     sees_exits: bool,
     losses: u64,
+    /// Some CPU lacks events now.
+    has_gap: bool,
 }
 
 impl Lives {
@@ -78,6 +80,18 @@ impl Lives {
     /// Events were lost: what follows may be of other threads.
     pub fn lost(&mut self) {
         self.losses += 1;
+    }
+
+    /// A CPU lacks events from now on, or no longer. `is_open`: some CPU does.
+    pub(super) fn gap(&mut self, is_open: bool) {
+        self.lost();
+        self.has_gap = is_open;
+    }
+
+    /// How often that was.
+    #[cfg(test)]
+    pub(super) fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// Gives an event to `to`, with what it says of whose numbers are: before it what makes room for it,
@@ -236,7 +250,8 @@ impl Lives {
 
     /// The kernel forgets a thread. Returns whether it is the one that has its number.
     fn is_freed(&mut self, tid: Tid) -> bool {
-        let (losses, sees_exits) = (self.losses, self.sees_exits);
+        // Within a gap, exits may be missing.
+        let (losses, sees_exits) = (self.losses, self.sees_exits && !self.has_gap);
         let Some(life) = self.numbers.get_mut(&tid) else { return true };
         if life.owed != 0 {
             life.owed -= 1;
@@ -280,7 +295,7 @@ fn bounded(name: &[u8]) -> [u8; NAME] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Context, Switch, Wakeup};
+    use super::super::{Context, Gaps, PassedGap, Switch, Wakeup};
     use super::*;
 
     const X: u64 = 0x10;
@@ -397,6 +412,29 @@ mod tests {
                 assert_eq!(told(&mut lives, 1, fork(8)), [Begins(8)]);
             }
         }
+    }
+
+    #[test]
+    fn a_thread_begins_once_within_a_gap() {
+        let (mut lives, mut gaps) = (Lives::default(), Gaps::default());
+        gaps.open((0, 1), 0, &mut lives);
+        for tid in [7, 8] {
+            let mut all = Vec::new();
+            for known in [new_task(tid), fork(tid), first_wakeup(tid)] {
+                let passed = PassedGap { cpu: 1, since: 0, has_ended: false };
+                assert_eq!(gaps.pass((0, 0), &mut lives), Some(passed));
+                all.extend(told(&mut lives, 1, known));
+            }
+            assert_eq!(all, [Begins(tid)]);
+        }
+        // An exit was seen, that of 7 may be missing.
+        assert_eq!(told(&mut lives, 8, Known::Exit { tid: 8 }), []);
+        assert_eq!(told(&mut lives, 1, Known::Freed { tid: 7 }), [Ends(7)]);
+        let passed = gaps.pass((0, 1), &mut lives);
+        assert_eq!(passed, Some(PassedGap { cpu: 1, since: 0, has_ended: true }));
+        assert_eq!((gaps.pass((0, 0), &mut lives), gaps.first()), (None, None));
+        assert_eq!(told(&mut lives, 1, fork(9)), [Begins(9)]);
+        assert_eq!(told(&mut lives, 1, Known::Freed { tid: 9 }), [], "it is alive");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `known` | events that are understood, with the fields that are used |
 //! | `feed` | hands the records of a file on to an analysis |
+//! | `gaps` | which CPUs lack events at a time |
+//! | `ids` | sets of events |
 //! | `intervals` | one answer after the other about a recording that goes on |
 //! | `parts` | stacks that are told apart by number |
 //! | `threads` | the threads of a recording |
@@ -43,6 +45,8 @@ mod churn;
 mod cpu;
 mod feed;
 mod followed;
+mod gaps;
+mod ids;
 mod intervals;
 mod io;
 mod irqs;
@@ -82,6 +86,7 @@ pub use self::{
     cpu::{Cpu, CpuAnswer, CpuSamples},
     feed::Feed,
     followed::Followed,
+    gaps::{Gaps, PassedGap},
     intervals::Intervals,
     io::{
         FileKind, Io, IoAnswer, IoDevice, IoDone, IoFile, IoOfThread, IoRequester, IoRequests, IoSum,

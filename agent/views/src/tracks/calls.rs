@@ -97,7 +97,7 @@ impl Calls {
         calling.ended = Some((number, is_raw));
         let index = index as u32;
         match open {
-            Some(open) if open.number == number && open.losses == losses.count() => {
+            Some(open) if open.number == number && losses.is_known(open.losses) => {
                 let key = self.label(number, sink);
                 let Open { since, first, .. } = open;
                 let part = Part { start: since, end: at.time, key, arg: result, first, last: at.event };

@@ -170,7 +170,7 @@ impl Stack {
             return;
         };
         let place = self.0.iter().rposition(|open| {
-            open.depth == depth && open.function == function && open.losses == losses.count()
+            open.depth == depth && open.function == function && losses.is_known(open.losses)
         });
         let (start, first) = match (place.and_then(|place| self.0.get(place)), time) {
             (Some(open), _) => (open.since, open.first),

@@ -22,7 +22,7 @@ mod rows;
 mod sched;
 mod slicer;
 
-use analysis::answers::{Doing, Event, Known, Scheduled as _, Tid};
+use analysis::answers::{Doing, Event, Known, PassedGap, Scheduled as _, Tid};
 use ftrace_event::Symbols;
 use ftrace_event::syscalls::CallNames;
 
@@ -100,22 +100,30 @@ impl Sink {
 /// Where events were lost.
 #[derive(Debug, Default)]
 struct Losses {
+    count: usize,
     /// For each, when the last record before was made.
     times: Vec<u64>,
+    /// Some CPU lacks events now.
+    has_gap: bool,
 }
 
 impl Losses {
     fn count(&self) -> usize {
-        self.times.len()
+        self.count
+    }
+
+    /// Whether everything is known of what began when there had been so many.
+    fn is_known(&self, count: usize) -> bool {
+        count >= self.count && !self.has_gap
     }
 
     /// Up to when is known what went on, of what began when there had been so many; `None` if no events were
     /// lost since.
     fn since(&self, count: usize, begin: u64) -> Option<u64> {
-        if count >= MOST_LOSSES {
-            return Some(begin);
+        if self.is_known(count) {
+            return None;
         }
-        self.times.get(count).map(|time| (*time).max(begin))
+        Some(self.times.get(count).map_or(begin, |time| (*time).max(begin)))
     }
 }
 
@@ -247,11 +255,18 @@ impl Tracks {
 
     /// Ends what is known of a CPU with its last record.
     fn lose(&mut self, at: At, since: u64, sink: &mut Sink) {
+        self.losses.count += 1;
         if self.losses.times.len() < MOST_LOSSES {
             self.losses.times.push(since);
         }
         self.sched.lost(at, since, &mut self.threads, sink);
         self.irqs.lost(at, since, sink);
+        self.io.lost(sink);
+    }
+
+    /// A record lies in the gap of a CPU: what happened since the record before is not all known.
+    fn pass_gap(&mut self, at: At, gap: PassedGap, sink: &mut Sink) {
+        self.sched.lost(At { cpu: gap.cpu, ..at }, gap.since, &mut self.threads, sink);
         self.io.lost(sink);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
-use analysis::answers::{Followed, Known, KnownEvents, Lives, Tid, Unjoined};
+use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, Unjoined};
 use ftrace_event::syscalls::{CallNames, SyscallTable};
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
 use recording::{Recording, full_name};
@@ -55,6 +55,8 @@ pub(crate) struct Slicer<'r> {
     last: BTreeMap<(usize, u32), u64>,
     /// How many records are yet to come of CPUs that lose events behind the last one, by channel.
     open_ends: BTreeMap<(usize, u32), u64>,
+    /// By channel.
+    gaps: Gaps,
     tracks: Tracks,
     sink: Sink,
     too_late: u64,
@@ -107,7 +109,7 @@ impl<'r> Slicer<'r> {
         let (mut open_ends, mut silent) = (BTreeMap::new(), Vec::new());
         for stream in recording.cpu_streams().iter().filter(|stream| stream.lost_at_end().is_some()) {
             match stream.counts.events {
-                0 => silent.push(stream.cpu),
+                0 => silent.push((first_of(&stream.channel), stream.cpu)),
                 events => {
                     open_ends.insert((first_of(&stream.channel), stream.cpu), events);
                 }
@@ -127,14 +129,15 @@ impl<'r> Slicer<'r> {
             count: 0,
             last: BTreeMap::new(),
             open_ends,
+            gaps: Gaps::default(),
             tracks: Tracks::new(has_switches(recording), (calls, left_out)),
             sink: Sink::default(),
             too_late: 0,
             now: 0,
             backwards: 0,
         };
-        for cpu in silent {
-            slicer.tracks.lose(At { time: 0, cpu, event: 0 }, 0, &mut slicer.sink);
+        for stream in silent {
+            slicer.open_gap(stream);
         }
         slicer
     }
@@ -156,14 +159,33 @@ impl<'r> Slicer<'r> {
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.open_ends.remove(&stream);
-            let at = At { time: self.now, cpu: record.cpu, event: 0 };
-            self.tracks.lose(at, self.now, &mut self.sink);
+            self.open_gap(stream);
+        }
+    }
+
+    /// Events of a CPU are missing from now on.
+    fn open_gap(&mut self, stream: (usize, u32)) {
+        self.gaps.open(stream, self.now, &mut self.lives);
+        let at = At { time: self.now, cpu: stream.1, event: 0 };
+        self.tracks.lose(at, self.now, &mut self.sink);
+        self.tracks.losses.has_gap = true;
+    }
+
+    /// Ends what is known where a record lies in a gap, of which it may be the end.
+    fn pass_gaps(&mut self, at: At, buffer: usize) {
+        let Some(channel) = self.channels.get(buffer) else { return };
+        let Some(gap) = self.gaps.pass((*channel, at.cpu), &mut self.lives) else { return };
+        if gap.has_ended {
+            self.tracks.losses.has_gap = self.gaps.first().is_some();
+            self.tracks.lose(at, gap.since, &mut self.sink);
+        } else {
+            self.tracks.pass_gap(at, gap, &mut self.sink);
         }
     }
 
     fn look(&mut self, record: &Record<'_>) -> Option<Taken> {
         let id = record.event_id()?;
-        let used = self.uses.get(&id)?;
+        self.uses.get(&id)?;
         let time = record.timestamp.saturating_sub(self.first);
         self.too_late += u64::from(time > MOST_TIME);
         // A damaged recording can go back in time. Nothing else here has to know.
@@ -177,6 +199,9 @@ impl<'r> Slicer<'r> {
             self.lives.lost();
             self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
         }
+        self.pass_gaps(at, record.buffer);
+        let used = self.uses.get(&id)?;
+        let mut is_drawn = used.is_drawn;
         let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
         let mut thread = None;
         if self.channels.get(record.buffer) == Some(&used.channel) {
@@ -196,6 +221,11 @@ impl<'r> Slicer<'r> {
                     tracks.look(at, &event, sink);
                 });
                 return Some(Taken { at, tid, thread, is_drawn: used.is_drawn });
+            } else if self.known.contains(id) {
+                // It happened, and what it was is not known.
+                is_drawn = false;
+                self.lives.lost();
+                self.tracks.lose(at, before.unwrap_or(0), &mut self.sink);
             } else if self.graph.contains(id) {
                 thread = tid.and_then(|tid| self.tracks.thread(tid));
                 let which = (&self.graph, id, tid);
@@ -203,7 +233,7 @@ impl<'r> Slicer<'r> {
             }
         }
         let thread = thread.or_else(|| tid.and_then(|tid| self.tracks.thread(tid)));
-        Some(Taken { at, tid, thread, is_drawn: used.is_drawn })
+        Some(Taken { at, tid, thread, is_drawn })
     }
 
     /// No more records follow: what goes on, and what was lost since, is told up to the end.
@@ -306,5 +336,127 @@ fn is_drawn(printer: &Printer) -> bool {
         "sched" => matches!(printer.name(), "sched_switch" | "sched_waking" | "sched_wakeup"),
         "irq" => printer.name() != "softirq_raise",
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
+
+    use super::*;
+    use ftrace_event::Endian;
+    use std::io::Cursor;
+    use tracedat::reader::Reader;
+    use tracedat::{Buffer, Compression, EventSystem, Section, Setup, Writer, layout};
+
+    use super::super::{Row, state};
+    use recording::survey::TraceFile;
+
+    const SWITCH: u16 = 1;
+    const ENTER: u16 = 2;
+    const EXIT: u16 = 3;
+
+    fn format(name: &str, id: u16, fields: &[&str]) -> String {
+        let common = ["unsigned short common_type", "unsigned short common_flags", "int common_pid"];
+        let mut offset = 0;
+        let mut lines = |fields: &[&str]| -> String {
+            let line = |field: &&str| {
+                let size = if field.contains("short") { 2 } else { 4 };
+                offset += size;
+                format!("\tfield:{field};\toffset:{};\tsize:{size};\tsigned:1;\n", offset - size)
+            };
+            fields.iter().map(line).collect()
+        };
+        let (common, own) = (lines(&common), lines(fields));
+        format!("name: {name}\nID: {id}\nformat:\n{common}\n{own}\nprint fmt: \"\"\n")
+    }
+
+    /// A file without records.
+    fn file() -> TraceFile {
+        let switch = format("sched_switch", SWITCH, &["int prev_pid", "int prev_state", "int next_pid"]);
+        let enter = format("sys_enter", ENTER, &["int id"]);
+        let exit = format("sys_exit", EXIT, &["int id", "int ret"]);
+        let (endian, compression) = (Endian::Little, Compression::None);
+        let setup = Setup { endian, page_size: 4096, compression };
+        let mut writer = Writer::create(Cursor::new(Vec::new()), setup).unwrap();
+        let header_page = layout::header_page_text(4096);
+        writer.section(Section::header_info(endian, &header_page, "").unwrap()).unwrap();
+        let systems = [
+            EventSystem { name: "sched", formats: &[&switch] },
+            EventSystem { name: "raw_syscalls", formats: &[&enter, &exit] },
+        ];
+        writer.section(Section::event_formats(endian, &systems).unwrap()).unwrap();
+        let buffer = Buffer { name: "", clock: "mono", page_size: 4096 };
+        writer.begin_buffer(buffer).unwrap().finish().unwrap();
+        Reader::open(Box::new(writer.finish().unwrap().into_inner()) as _).unwrap()
+    }
+
+    fn take(slicer: &mut Slicer<'_>, (timestamp, cpu): (u64, u32), (id, tid): (u16, Tid), fields: &[u32]) {
+        let own = fields.iter().flat_map(|field| field.to_le_bytes());
+        let head = [&id.to_le_bytes()[..], &[0; 2], &tid.to_le_bytes()].concat();
+        let data: Vec<u8> = head.into_iter().chain(own).collect();
+        let (missed, endian) = (None, Endian::Little);
+        slicer.take(&Record { reader: 0, buffer: 0, cpu, timestamp, missed, data: &data, endian });
+    }
+
+    /// Begin and end of the slices of rows.
+    fn told(slicer: &mut Slicer<'_>, is_wanted: impl Fn(Row, &Slice) -> bool) -> Vec<(u64, u64)> {
+        slicer.span = 100;
+        slicer.end();
+        let sink = slicer.sink();
+        let slices = sink.slices.iter();
+        let slices = slices.filter(|slice| sink.rows.get(slice.row).is_some_and(|row| is_wanted(row, slice)));
+        slices.map(|slice| (slice.start, slice.end)).collect()
+    }
+
+    #[test]
+    fn calls_within_a_gap_have_no_known_end() {
+        let file = file();
+        let recording = Recording::of_head(&file);
+        // Of a CPU that lost all, and of one that lost what is behind its first record.
+        for is_silent in [true, false] {
+            let mut slicer = Slicer::new(&recording);
+            if is_silent {
+                slicer.open_gap((0, 1));
+            } else {
+                slicer.open_ends.insert((0, 1), 1);
+            }
+            take(&mut slicer, (1, 0), (ENTER, 6), &[0]);
+            take(&mut slicer, (5, 0), (EXIT, 6), &[0, 0]);
+            if !is_silent {
+                take(&mut slicer, (10, 1), (ENTER, 9), &[1]);
+            }
+            take(&mut slicer, (20, 0), (ENTER, 7), &[0]);
+            take(&mut slicer, (30, 0), (ENTER, 8), &[0]);
+            take(&mut slicer, (60, 0), (EXIT, 7), &[0, 0]);
+            let calls = told(&mut slicer, |row, _| matches!(row, Row::Calls(_)));
+            let expected = if is_silent {
+                vec![(1, 1), (20, 20), (30, 30)]
+            } else {
+                vec![(1, 5), (20, 20), (30, 30), (10, 10)]
+            };
+            assert_eq!(sorted(calls), sorted(expected));
+        }
+    }
+
+    fn sorted(mut times: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+        times.sort_unstable();
+        times
+    }
+
+    #[test]
+    fn threads_do_not_run_on_over_a_switch_that_cannot_be_read() {
+        let file = file();
+        let recording = Recording::of_head(&file);
+        let runs = |fields: &[u32]| {
+            let mut slicer = Slicer::new(&recording);
+            take(&mut slicer, (10, 0), (SWITCH, 0), &[0, 0, 7]);
+            take(&mut slicer, (40, 0), (SWITCH, 7), fields);
+            let losses = slicer.tracks.losses.count();
+            (losses, told(&mut slicer, |row, of| matches!(row, Row::Thread(_)) && of.key == state::RUNS))
+        };
+        assert_eq!(runs(&[7, 1, 0]), (0, vec![(10, 40)]));
+        // It is cut short.
+        assert_eq!(runs(&[7]), (1, vec![]));
     }
 }

@@ -7,6 +7,7 @@
 mod kind;
 
 use self::kind::{Kind, is_optional, meaning};
+use super::ids::Ids;
 use ftrace_event::record::flag;
 use ftrace_event::syscalls::{ANY_CALL, CallNames, call_of};
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer, Value};
@@ -423,7 +424,7 @@ pub struct KnownEvents {
     /// By the events' numbers.
     plans: Vec<Option<Plan>>,
     /// Events of the kernel's names whose fields are of other types, or are not there.
-    foreign: Vec<u16>,
+    foreign: Ids,
 }
 
 impl KnownEvents {
@@ -431,12 +432,12 @@ impl KnownEvents {
     pub fn of(events: &EventTable, is_wanted: impl Fn(&Printer) -> bool) -> Self {
         let len = events.iter().map(|event| usize::from(event.format().id) + 1).max().unwrap_or(0);
         let mut plans = vec![None; len];
-        let (calls, mut foreign) = (CallNames::of(None, events), Vec::new());
+        let (calls, mut foreign) = (CallNames::of(None, events), Ids::default());
         for event in events.iter().filter(|event| is_wanted(event)) {
             if let Some(plan) = plans.get_mut(usize::from(event.format().id)) {
                 *plan = Plan::of(event, &calls);
                 if plan.is_none() && Kind::of(event.system(), event.name()).is_some() {
-                    foreign.push(event.format().id);
+                    foreign.insert(event.format().id);
                 }
             }
         }
@@ -445,7 +446,7 @@ impl KnownEvents {
 
     /// Whether an event has the name of one that is understood, and other fields.
     pub fn is_foreign(&self, id: u16) -> bool {
-        self.foreign.contains(&id)
+        self.foreign.contains(id)
     }
 
     /// Whether an event of a name is known.
