@@ -7,7 +7,7 @@ use crate::common::{COMPRESSIONS, TICK, setup, tick};
 use crate::reader_files::start;
 use crate::rewrite_files::{KEEP, V6, converted};
 use ftrace_event::Endian;
-use tracedat::ledger::{Ledger, LedgerCpu, Losses};
+use tracedat::ledger::{EventChoice, Ledger, LedgerCpu, Losses};
 use tracedat::losses::Losses as FileLosses;
 use tracedat::page::{PageBuilder, Push};
 use tracedat::reader::{Next, Reader, Record, Source, each_record_ahead};
@@ -278,4 +278,23 @@ fn archives_of_one_recording_count_a_loss_between_them_once() {
     assert_eq!(lost_in(&first), [(0, 1, 4)]);
     assert_eq!(lost_in(&second), [(0, 0, 5)]);
     assert_eq!(lost_in(&merged(&[first, second])), [(0, 1, 5)]);
+}
+
+#[test]
+fn choices_of_events_follow_their_buffer() {
+    let recovered = |id, channel: &str| {
+        let choice =
+            EventChoice { channel: channel.to_owned(), event: "a:b".to_owned(), ..EventChoice::default() };
+        let ledger = Ledger { version: 3, choices: vec![choice], ..Ledger::default() };
+        let mut writer = start(setup(Compression::default()));
+        writer.option(&FileOption::TraceId(id)).unwrap();
+        writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes: ledger.to_bytes() }).unwrap();
+        let top = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: 4096 }).unwrap();
+        top.finish().unwrap();
+        writer.finish().unwrap().into_inner()
+    };
+    let bytes = merged(&[recovered(1, ""), recovered(2, "net")]);
+    let reader = Reader::open(bytes.as_slice()).unwrap();
+    let choices = Ledger::all_of(&reader).flat_map(|ledger| ledger.event_choices());
+    assert_eq!(choices.map(|choice| choice.channel).collect::<Vec<_>>(), ["a", "b.net"]);
 }

@@ -94,12 +94,38 @@ pub(super) fn merge(
 /// A ledger with other names of buffers. Bytes that are no ledger stay as they are.
 fn ledger(bytes: &[u8], name: impl Fn(&str) -> String) -> Vec<u8> {
     let Some(mut ledger) = Ledger::parse(bytes) else { return bytes.to_vec() };
-    let events = ledger.events.iter_mut().flatten().map(|of| &mut of.channel);
-    let silent = ledger.silent.iter_mut().flatten().map(|of| &mut of.channel);
-    let programs = ledger.programs.iter_mut().flatten().map(|of| &mut of.channel);
-    let channels = ledger.cpus.iter_mut().map(|of| &mut of.channel).chain(events).chain(silent);
+    // Named one by one, so that no field with names of buffers can be forgotten.
+    let Ledger {
+        version: _,
+        imported: _,
+        part: _,
+        clock: _,
+        realtime_offset_ns: _,
+        realtime_uncertainty_ns: _,
+        duration_ns: _,
+        covered: _,
+        pauses: _,
+        not_attached: _,
+        only: _,
+        recursion_misses: _,
+        skips_uncounted: _,
+        leaves_out_interrupts: _,
+        vanished_cgroups: _,
+        recovered: _,
+        names_lost: _,
+        cpus,
+        events,
+        choices,
+        silent,
+        programs,
+    } = &mut ledger;
+    let cpus = cpus.iter_mut().map(|of| &mut of.channel);
+    let events = events.iter_mut().flatten().map(|of| &mut of.channel);
+    let choices = choices.iter_mut().map(|of| &mut of.channel);
+    let silent = silent.iter_mut().flatten().map(|of| &mut of.channel);
+    let programs = programs.iter_mut().flatten().map(|of| &mut of.channel);
     let mut changes = false;
-    for channel in channels.chain(programs) {
+    for channel in cpus.chain(events).chain(choices).chain(silent).chain(programs) {
         let new = name(channel);
         changes |= *channel != new;
         *channel = new;
