@@ -110,7 +110,7 @@ impl Head {
     }
 
     /// Takes that back if `is_whole` says so.
-    pub(super) fn is_whole(&mut self, is_whole: impl Fn(&Ledger) -> bool) {
+    pub(super) fn is_whole(&mut self, mut is_whole: impl FnMut(&Ledger) -> bool) {
         for bytes in self.ledgers() {
             if bytes.starts_with(PART) && Ledger::parse(bytes).is_some_and(|ledger| is_whole(&ledger)) {
                 bytes.splice(..PART.len(), [b'{']);

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Seek, Write};
 
 use super::super::layout::SectionId;
-use super::super::ledger::Ledger;
+use super::super::ledger::{Ledger, LedgerCpu};
 use super::super::option::FileOption;
 use super::super::page::PageLayout;
-use super::super::reader::{Reader, Source};
+use super::super::reader::{CpuCounts, Reader, Source};
 use super::error::RewriteError;
 use super::head::Head;
 use super::output::{Beginning, BufferPlan, Inputs, write_file};
@@ -112,29 +112,78 @@ pub fn merge<S: Source, W: Write + Seek>(
     if !same_others {
         merged.without_others("the files differ in it");
     }
+    let mut plan = plan(inputs, &recordings, merged.layout)?;
     if single {
-        merged.is_whole(|ledger| have_all(&readers, ledger));
+        let mut counts = None;
+        merged.is_whole(|ledger| {
+            let counts = counts.get_or_insert_with(|| count(&readers));
+            let is_whole = have_all(&readers, counts, ledger);
+            if is_whole {
+                drop_repeated_marks(&mut plan, counts, &ledger.cpus);
+            }
+            is_whole
+        });
     }
-    let mut plan = plan(inputs, &recordings, &changes, merged.layout)?;
     let inputs = Inputs { readers: &readers, changes: &changes, tolerant: false };
     let beginning = Beginning::new(target, merged, &mut plan, inputs.readers)?;
     write_file(out, &beginning, &plan, &inputs, watch)
 }
 
+/// The counts of each CPU: by reader, buffer and CPU.
+type CountsByPlace = BTreeMap<(usize, usize, u32), CpuCounts>;
+
+fn count<S: Source>(readers: &[&Reader<S>]) -> CountsByPlace {
+    let mut all = CountsByPlace::new();
+    for (number, reader) in readers.iter().enumerate() {
+        for buffer in 0..reader.buffers().len() {
+            let counts = reader.count(buffer).cpus.into_iter();
+            all.extend(counts.map(|counts| ((number, buffer, counts.cpu), counts)));
+        }
+    }
+    all
+}
+
 /// Whether these files together have all records that a ledger counts.
-fn have_all<S: Source>(readers: &[&Reader<S>], ledger: &Ledger) -> bool {
+fn have_all<S: Source>(readers: &[&Reader<S>], counts: &CountsByPlace, ledger: &Ledger) -> bool {
     let mut counted: BTreeMap<(&str, u32), u64> = BTreeMap::new();
-    for reader in readers {
-        for (index, info) in reader.buffers().iter().enumerate() {
-            for counts in reader.count(index).cpus {
-                *counted.entry((&info.name, counts.cpu)).or_default() += counts.events;
-            }
+    for ((reader, buffer, cpu), counts) in counts {
+        let info = readers.get(*reader).and_then(|reader| reader.buffers().get(*buffer));
+        if let Some(info) = info {
+            *counted.entry((&info.name, *cpu)).or_default() += counts.events;
         }
     }
     ledger.cpus.iter().all(|row| {
         let events = counted.get(&(&*row.channel, row.cpu)).copied().unwrap_or(0);
         row.stored == Some(events)
     })
+}
+
+/// Drops pieces that only repeat, without its number, the loss behind a CPU's last record. Every later part
+/// has such a mark. It stays if the numbers are not all that the ledger counts.
+fn drop_repeated_marks(plan: &mut [BufferPlan], counts: &CountsByPlace, rows: &[LedgerCpu]) {
+    for row in rows {
+        let buffer = plan.iter_mut().find(|plan| plan.name == row.channel);
+        let Some(pieces) = buffer.and_then(|plan| plan.cpus.get_mut(&row.cpu)) else { continue };
+        let counts_of = |piece: &Piece| counts.get(&(piece.reader, piece.buffer, piece.cpu));
+        let numbers = pieces
+            .iter()
+            .filter_map(counts_of)
+            .map(|counts| counts.missed_events.saturating_add(counts.missed_behind.unwrap_or(0)));
+        if numbers.fold(0, u64::saturating_add) < row.lost_in_all() {
+            continue;
+        }
+        let mut has_number = false;
+        pieces.retain(|piece| {
+            let Some(counts) = counts_of(piece) else { return true };
+            let is_empty = counts.events == 0 && counts.damaged == 0 && !piece.has_losses();
+            match counts.missed_behind {
+                Some(0) if is_empty && has_number => return false,
+                None if is_empty => {}
+                behind => has_number = behind.is_some_and(|behind| behind != 0),
+            }
+            true
+        });
+    }
 }
 
 /// Whether the files can be one at all.
@@ -269,7 +318,6 @@ fn buffer_name(recording: &Recording, single: bool, name: &str) -> String {
 fn plan<S: Source>(
     inputs: &[MergeInput<'_, S>],
     recordings: &[Recording],
-    changes: &[Change],
     top: PageLayout,
 ) -> Result<Vec<BufferPlan>, RewriteError> {
     let single = recordings.len() == 1;
@@ -295,34 +343,68 @@ fn plan<S: Source>(
             }
         }
     }
-    for pieces in plan.iter_mut().flat_map(|plan| plan.cpus.values_mut()) {
-        if pieces.len() < 2 {
-            continue;
-        }
-        let mut by_time = Vec::new();
-        for piece in std::mem::take(pieces) {
-            let reader = inputs[piece.reader].reader;
-            let mut records = if changes[piece.reader].correct {
-                reader.cpu_records_if_any(piece.buffer, piece.cpu)?
-            } else {
-                reader.raw_records(piece.reader, piece.buffer, piece.cpu)?
-            };
-            let first = records.next_record()?.map(|record| (record.timestamp, record.missed));
-            by_time.push((first.unwrap_or((0, None)), piece));
-        }
-        by_time.sort_by_key(|((time, _), _)| *time);
-        let firsts: Vec<_> = by_time.iter().map(|((_, missed), _)| *missed).collect();
-        pieces.extend(by_time.into_iter().map(|(_, piece)| piece));
-        for (piece, missed) in pieces.iter_mut().zip(firsts.into_iter().skip(1)) {
-            // The first mark of an archive counts what was lost at the end of the one before.
-            piece.behind = piece.behind.and_then(|behind| match (behind, missed) {
-                (behind, None) => Some(behind),
-                (0, Some(missed)) => Some(0).filter(|_| missed == 0),
-                (behind, Some(missed)) => Some(behind.saturating_sub(missed)).filter(|rest| *rest != 0),
-            });
-        }
+    let starts = starts(inputs);
+    for pieces in plan.iter_mut().flat_map(|plan| plan.cpus.values_mut()).filter(|pieces| pieces.len() > 1) {
+        put_in_order(pieces, inputs, &starts)?;
     }
     Ok(plan)
+}
+
+/// When each input begins; one without records is taken to follow the one before it.
+fn starts<S: Source>(inputs: &[MergeInput<'_, S>]) -> Vec<u64> {
+    let mut last = 0;
+    let start = |input: &MergeInput<'_, S>| {
+        last = input.reader.span().map_or(last, |(start, _)| start);
+        last
+    };
+    inputs.iter().map(start).collect()
+}
+
+/// Puts the pieces of a CPU in the order of time, and counts losses between them once.
+fn put_in_order<S: Source>(
+    pieces: &mut Vec<Piece>,
+    inputs: &[MergeInput<'_, S>],
+    starts: &[u64],
+) -> Result<(), RewriteError> {
+    let mut firsts = Vec::new();
+    for piece in pieces.iter() {
+        // Inputs whose times are stored uncorrected all have the same corrections, which keep the order.
+        let mut records = inputs[piece.reader].reader.cpu_records_if_any(piece.buffer, piece.cpu)?;
+        firsts.push(records.next_record()?.map(|record| (record.timestamp, record.missed)));
+    }
+    // A piece without records comes behind those of the inputs that begin before its own.
+    let start = |piece: &Piece| (starts.get(piece.reader).copied().unwrap_or(0), piece.reader, piece.buffer);
+    let place = |piece: &Piece, first: &Option<(u64, Option<u64>)>| match first {
+        Some((time, _)) => (*time, false, (0, 0, 0)),
+        None => {
+            let start_of_it = start(piece);
+            let earlier = pieces.iter().zip(&firsts).filter(|(other, _)| start(other) < start_of_it);
+            let time = earlier.filter_map(|(_, first)| first.map(|(time, _)| time)).max();
+            (time.unwrap_or(0), time.is_some(), start_of_it)
+        }
+    };
+    let mut placed: Vec<_> =
+        pieces.iter().zip(&firsts).map(|(piece, first)| (place(piece, first), *piece, *first)).collect();
+    placed.sort_by_key(|(place, ..)| *place);
+    // The first mark of an archive counts what was lost at the end of the one before, and of those before
+    // that one as far as they have no records behind the loss.
+    let mut mark = None;
+    for (_, piece, first) in placed.iter_mut().rev() {
+        if let (Some(behind), Some(marked)) = (piece.behind, mark) {
+            piece.behind = match (behind, marked) {
+                (0, _) => Some(0).filter(|_| marked == 0),
+                _ => Some(behind.saturating_sub(marked)).filter(|rest| *rest != 0),
+            };
+            if marked != 0 {
+                mark = Some(marked.saturating_sub(behind)).filter(|rest| *rest != 0);
+            }
+        }
+        if let Some((_, missed)) = first {
+            mark = *missed;
+        }
+    }
+    *pieces = placed.into_iter().map(|(_, piece, _)| piece).collect();
+    Ok(())
 }
 
 /// Whether all heads have the same body of a section.

@@ -212,6 +212,20 @@ fn all_parts_are_the_whole_again() {
     let again = merged(&parts);
     assert_eq!(lost_in(&again), expected);
     assert_eq!(ledger(&again), ledger(&bytes));
+    // CPUs 1 and 2 ended before the last part.
+    for compression in COMPRESSIONS {
+        let bytes = example(compression);
+        for every in [Every::Nanos(10), Every::Events(1), Every::Pages(1)] {
+            let mut parts = split(&bytes, Split { every: Some(every), ..Split::default() }, KEEP);
+            for _ in 0..2 {
+                let again = merged(&parts);
+                assert_eq!(lost_in(&again), WHOLE);
+                assert_eq!(are_exact(&again), [(0, true), (1, true), (2, true)]);
+                assert_eq!(ledger(&again), ledger(&bytes));
+                parts.reverse();
+            }
+        }
+    }
     // Without one of them it is a part.
     let less = merged(&parts[..2]);
     assert_eq!(lost_in(&less), [(0, 1, 5)]);
@@ -278,6 +292,23 @@ fn archives_of_one_recording_count_a_loss_between_them_once() {
     assert_eq!(lost_in(&first), [(0, 1, 4)]);
     assert_eq!(lost_in(&second), [(0, 0, 5)]);
     assert_eq!(lost_in(&merged(&[first, second])), [(0, 1, 5)]);
+}
+
+#[test]
+fn an_archive_in_which_a_cpu_was_silent_keeps_its_place() {
+    let file = |cpus: &[(u32, &[i64])], rows| file(Compression::default(), cpus, rows, 5);
+    // CPU 0 has no record in the second archive, CPU 1 has.
+    let first = file(&[(0, &[-3, 10]), (1, &[11])], vec![row(0, 1, 3), row(1, 1, 0)]);
+    let second = file(&[(1, &[20])], vec![row(0, 0, 4), row(1, 1, 0)]);
+    assert_eq!(lost_in(&second), [(0, 0, 4)]);
+    let expected = [(0, 0, 3), (0, 1, 4)];
+    assert_eq!(lost_in(&merged(&[first.clone(), second.clone()])), expected);
+    assert_eq!(lost_in(&merged(&[second.clone(), first])), expected);
+    // The first mark of the third counts what both before it lost at their ends, 3 and 4, and 1 itself.
+    let first = file(&[(0, &[10]), (1, &[11])], vec![row(0, 1, 3), row(1, 1, 0)]);
+    let noted = LedgerCpu { marked_before: 7, ..row(0, 1, 1) };
+    let third = file(&[(0, &[-8, 30])], vec![noted]);
+    assert_eq!(lost_in(&merged(&[first, second, third])), [(0, 1, 8)]);
 }
 
 #[test]
