@@ -101,10 +101,12 @@ impl Lives {
         let mut story = |known| to(Event { known, follows: Follows::ALL, ..*event });
         match &event.known {
             Known::Switch(switch) => {
-                self.shows(switch.prev, false, &mut story);
-                self.is_called(switch.prev, switch.prev_comm, &mut story);
-                self.shows(switch.next, false, &mut story);
-                self.is_called(switch.next, switch.next_comm, &mut story);
+                for (tid, comm) in [(switch.prev, switch.prev_comm), (switch.next, switch.next_comm)] {
+                    if !self.goes_on(tid, comm) {
+                        self.shows(tid, false, &mut story);
+                        self.is_called(tid, comm, &mut story);
+                    }
+                }
             }
             Known::Wakeup(wakeup) => {
                 self.shows_current(event, &mut story);
@@ -169,6 +171,18 @@ impl Lives {
             self.numbers.clear();
         }
         self.numbers.entry(tid).or_default()
+    }
+
+    /// Whether a record of a switch says nothing new of a number, as of nearly all. It may have a new name.
+    #[inline]
+    fn goes_on(&mut self, tid: Tid, name: &[u8]) -> bool {
+        let losses = self.losses;
+        let Some(life) = self.numbers.get_mut(&tid) else { return tid == 0 };
+        let is_so = life.making.is_none() && !life.has_exited && !life.has_ended && life.named == losses;
+        if is_so && !name.is_empty() {
+            life.name = bounded(name);
+        }
+        is_so
     }
 
     /// The thread that a record is of does something.
