@@ -1,13 +1,13 @@
 //! Whose a number is: threads have numbers one after the other, and one thread may have two.
 //!
-//! Records say it in many ways, and not all of them are in each recording. This makes one story of them, which
-//! everything that tells threads apart follows: a number has a new thread ([`Known::Begins`]), it has none any
-//! more ([`Known::Ends`]), or it goes to a thread that had another one ([`Known::Takes`]).
+//! Records say it in many ways, and not all of them are in each recording. This makes one story of them,
+//! which everything that tells threads apart follows: a number has a new thread ([`Known::Begins`]), it has
+//! none any more ([`Known::Ends`]), or it goes to a thread that had another one ([`Known::Takes`]).
 //!
 //! | record | says |
 //! |---|---|
 //! | `task_newtask`, `sched_process_fork`, `sched_wakeup_new` | a thread is new: some of them, in order |
-//! | `sched_process_exit`, a last `sched_switch` | a thread ends, and its number may be given to another one |
+//! | `sched_process_exit`, a last `sched_switch` | a thread ends, and another one may get its number |
 //! | `sched_process_free` | the kernel forgets a thread: often when its number has long been another one's |
 //! | `sched_process_exec` | a thread becomes the first one of its process, and has its number |
 //! | any other | that somebody has a number |

@@ -9,8 +9,8 @@
 //! last, a switch is missing: the former thread ran up to the last event that shows it there, and what both
 //! did from then on is unknown. So no CPU has two threads at a time, and no thread two CPUs.
 //!
-//! Of threads that the recording does not follow, nothing is known from one record to the next, and a CPU that
-//! goes to one of them is unknown until the next switch.
+//! Of threads that the recording does not follow, nothing is known from one record to the next, and a CPU
+//! that goes to one of them is unknown until the next switch.
 //!
 //! Who uses it keeps [`Doing`] for each thread, and is told of times when they end.
 
@@ -688,8 +688,8 @@ impl<T: Scheduled, O: Observer<T>> Scene<'_, T, O> {
         self.threads.end(tid);
     }
 
-    /// A thread has another id since some time ago. It may have been seen under that one on its CPU: so it ran
-    /// up to then.
+    /// A thread has another id since some time ago. It may have been seen under that one on its CPU: so it
+    /// ran up to then.
     fn end_displaced(&mut self, at: Moment, index: Index, tid: Tid) {
         let since = self.threads.get_mut(index).map(|thread| *thread.of.doing()).map(|doing| doing.since);
         let held = self.schedule.cpus.iter_mut().find_map(|(number, cpu)| {

@@ -125,8 +125,8 @@ impl<T> Threads<T> {
         self.now.remove(tid);
     }
 
-    /// The thread that had an id has another one from now on, where it is a new row: that of the number. Gives
-    /// both, the one that was and the one that is, which `make` makes unless it was seen there before.
+    /// The thread that had an id has another one from now on, and under that one a row of its own. Gives both
+    /// rows; `make` makes the second one unless it was seen there before.
     pub fn take(&mut self, from: Tid, to: Tid, make: impl FnOnce() -> T) -> Option<(Index, Index)> {
         let was = self.now.get(from);
         self.now.remove(from);

@@ -1,5 +1,5 @@
-//! A machine for tests, on which threads come, go, run other programs and get the numbers of others at random,
-//! and what its recorder writes.
+//! A machine for tests, on which threads come, go, run other programs and get the numbers of others at
+//! random, and what its recorder writes.
 
 use std::collections::BTreeMap;
 
