@@ -374,14 +374,14 @@ fn put_in_order<S: Source>(
     }
     // A piece without records comes behind those of the inputs that begin before its own.
     let start = |piece: &Piece| (starts.get(piece.reader).copied().unwrap_or(0), piece.reader, piece.buffer);
-    let place = |piece: &Piece, first: &Option<(u64, Option<u64>)>| match first {
-        Some((time, _)) => (*time, false, (0, 0, 0)),
-        None => {
-            let start_of_it = start(piece);
-            let earlier = pieces.iter().zip(&firsts).filter(|(other, _)| start(other) < start_of_it);
-            let time = earlier.filter_map(|(_, first)| first.map(|(time, _)| time)).max();
-            (time.unwrap_or(0), time.is_some(), start_of_it)
+    let place = |piece: &Piece, first: &Option<(u64, Option<u64>)>| {
+        if let Some((time, _)) = first {
+            return (*time, false, (0, 0, 0));
         }
+        let start_of_it = start(piece);
+        let earlier = pieces.iter().zip(&firsts).filter(|(other, _)| start(other) < start_of_it);
+        let time = earlier.filter_map(|(_, first)| first.map(|(time, _)| time)).max();
+        (time.unwrap_or(0), time.is_some(), start_of_it)
     };
     let mut placed: Vec<_> =
         pieces.iter().zip(&firsts).map(|(piece, first)| (place(piece, first), *piece, *first)).collect();
