@@ -301,8 +301,8 @@ pub struct RuleSpec {
     #[serde(default, skip_serializing_if = "is_false")]
     pub optional: bool,
     /// Those of every thread, whichever the recording is about: what ends the work of a thread may come in
-    /// others, or in their interrupts. Of several rules that select an event, one suffices. The recorder's own
-    /// threads are left out all the same.
+    /// others, or in their interrupts. Of several rules that select an event, one suffices. The recorder's
+    /// own threads are left out all the same.
     #[serde(default, skip_serializing_if = "is_false")]
     pub every_thread: bool,
     /// Only those that match, in the language of [`RuleSpec::language`].

@@ -86,8 +86,8 @@ pub struct Ledger {
     /// By buffer and event: those that fired. Not known of a recording that was recovered.
     #[serde(default)]
     pub events: Option<Vec<LedgerEvent>>,
-    /// Events of which not each firing was to be recorded, or that of more threads than others, in a recording
-    /// whose counts by event are not known.
+    /// Events of which not each firing was to be recorded, or that of more threads than others, in a
+    /// recording whose counts by event are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<EventChoice>,
     /// By buffer, those that did not fire. Not known of a recording that was recovered, or that an older

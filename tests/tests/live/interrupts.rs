@@ -50,8 +50,8 @@ const TIMES: usize = 5;
 /// Held by the test whose threads keep the CPUs busy: those of one are enough.
 static CPUS: Mutex<()> = Mutex::new(());
 
-/// Of the threads that keep the CPUs busy: they take the time that others leave, and a quarter of the rest, so
-/// that recorders start as fast as usual.
+/// Of the threads that keep the CPUs busy: they take the time that others leave, and a quarter of the rest,
+/// so that recorders start as fast as usual.
 const NICE: i32 = 5;
 
 /// Threads of this process that keep all CPUs busy, each with a system call now and then, while `act` runs.

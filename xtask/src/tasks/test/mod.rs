@@ -4,8 +4,8 @@
 //! users get it (static, optimised) for this machine's tests and for the guests' alike, and the fuzzer. The
 //! programs run as jobs, as many side by side as there are processors; beside those that record this
 //! machine's events, only one busy process: a guest, a target of the fuzzer, or the compiler that builds it.
-//! Jobs begin as soon as they are built: they leave a processor for what is built still, and those that record
-//! wait for the end of that.
+//! Jobs begin as soon as they are built: they leave a processor for what is built still, and those that
+//! record wait for the end of that.
 //!
 //! What counts is the sum of all summaries, and that nothing was left out in silence: a program that did not
 //! build or died without a summary is a failure, and so is a run of no tests at all.

@@ -1,8 +1,8 @@
 //! Events that analyses understand, with the fields that they use.
 //!
 //! A field is found by its name and by what it is in the kernel, once for each event of a file, so records of
-//! any kernel's layout are read. An event of a file that lacks a field which an analysis cannot do without, or
-//! has one of another type, is not known.
+//! any kernel's layout are read. An event of a file that lacks a field which an analysis cannot do without,
+//! or has one of another type, is not known.
 
 mod kind;
 
