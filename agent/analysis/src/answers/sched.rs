@@ -1,5 +1,5 @@
 //! How long threads ran, waited for a CPU, and slept, and how long CPUs were busy: sums of what
-//! [`Schedule`](super::Schedule) tells.
+//! [`Schedule`] tells.
 
 use std::collections::BTreeMap;
 
