@@ -82,7 +82,7 @@ impl Staging {
         let (name, dir_name) = names(&given, target.archive);
         let force = target.force;
         check_names(&parent)?;
-        check_free(&parent, &name, (force, target.is_export))?;
+        check_free(&parent, &name, (force, target.is_export), becomes)?;
         let failed = || ExportError::io("create a directory beside", parent.join(&name));
         let mut hidden = OsString::from(".");
         hidden.push(&name);
@@ -129,7 +129,7 @@ impl Staging {
     pub fn commit(mut self) -> Result<(PathBuf, u64), ExportError> {
         let bytes = if self.becomes == Becomes::Archive { self.pack()? } else { sync_tree(&self.dir)? };
         let path = self.parent.join(&self.name);
-        let there = check_free(&self.parent, &self.name, (self.force, self.is_export))?;
+        let there = check_free(&self.parent, &self.name, (self.force, self.is_export), self.becomes)?;
         let is_dir = |there: &Stat| FileType::from_raw_mode(there.st_mode) == FileType::Directory;
         if let Some(there) = there.filter(|there| self.becomes.is_directory() || is_dir(there)) {
             // A directory can be renamed only onto one that is empty, and nothing else onto one.
@@ -246,6 +246,7 @@ fn check_free(
     parent: &Directory,
     name: &OsStr,
     (force, is_export_dir): (bool, fn(&Directory) -> bool),
+    becomes: Becomes,
 ) -> Result<Option<Stat>, ExportError> {
     let path = parent.join(name);
     let Some(there) = parent.look(name).map_err(ExportError::io("look at", &path))? else {
@@ -256,7 +257,8 @@ fn check_free(
     }
     // Whoever mistypes a name does not want a home directory replaced.
     let ours = match FileType::from_raw_mode(there.st_mode) {
-        FileType::RegularFile => !is_recording(parent, name)?,
+        // A file may be anything, and only another file is what it may have been.
+        FileType::RegularFile => !becomes.is_directory() && !is_recording(parent, name)?,
         FileType::Directory => is_export(parent, name, &there, is_export_dir)?,
         _ => false,
     };
@@ -286,8 +288,8 @@ fn is_recording(parent: &Directory, name: &OsStr) -> Result<bool, ExportError> {
     let failed = || ExportError::io("look at", parent.join(name));
     let file = match parent.open_file(name) {
         Ok(file) => file,
-        // What cannot be read can be replaced all the same.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+        // What cannot be read may be one.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(true),
         Err(error) => return Err(failed()(error)),
     };
     let mut head = Vec::new();
@@ -422,10 +424,13 @@ mod tests {
             staging.dir().write("text", b"text").unwrap();
             staging.commit()
         };
-        as_file().unwrap();
         staged(&target).unwrap();
         assert!(target.path.join("metadata").exists());
         as_file().unwrap();
+        as_file().unwrap();
+        assert_eq!(fs::read(&target.path).unwrap(), b"text");
+        // A file that somebody named by mistake is not made a directory.
+        assert!(matches!(staged(&target), Err(ExportError::InTheWay { .. })));
         assert_eq!(fs::read(&target.path).unwrap(), b"text");
         // A recording is no export.
         let recording = [&MAGIC[..], b"7"].concat();

@@ -269,6 +269,7 @@ fn targets_are_files() {
     run(agent("/".as_ref(), ["export", "--force", "--format", "perfetto"]).arg(&file).arg(&out)).expect(0);
     let directory = dir.path().join("directory");
     std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("other"), "").unwrap();
     let refused =
         run(agent("/".as_ref(), ["export", "--force", "--format", "perfetto"]).arg(&file).arg(&directory));
     assert!(refused.err.contains("is no earlier export"), "{refused:?}");
