@@ -114,6 +114,12 @@ pub(super) struct Columns {
 /// More columns than any kernel has.
 const MOST_COLUMNS: usize = 32;
 
+/// Longer than flags, and than a time, which has 20 digits, a point and 9 more at most.
+const MAX_WORD: usize = 64;
+
+/// Longer than a process in brackets before the CPU.
+const MAX_PROCESS: usize = 32;
+
 impl Columns {
     /// Those of kernels whose text names none: interrupts, rescheduling, what kind of interrupt, how often
     /// preemption is disabled, and migration.
@@ -203,9 +209,13 @@ fn latency<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
     loop {
         let dash = from + line.get(from..)?.iter().position(|byte| *byte == b'-')?;
         from = dash + 1;
-        let (pid, after) = word(line.get(from..)?);
+        let digits = line.get(from..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (pid, after) = line.get(from..)?.split_at_checked(digits)?;
+        if !matches!(after.first(), Some(b' ' | b'\t')) {
+            continue;
+        }
         let Some(pid) = number(pid).and_then(|pid| u32::try_from(pid).ok()) else { continue };
-        let (place, after) = word(after.trim_ascii_start());
+        let Some((place, after)) = word(after.trim_ascii_start()) else { continue };
         let digits = place.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (cpu, flags) = place.split_at_checked(digits)?;
         let Some(cpu) = number(cpu).and_then(|cpu| u32::try_from(cpu).ok()) else { continue };
@@ -238,7 +248,7 @@ fn since(text: &[u8]) -> Option<(u64, &[u8])> {
         let rest = after.get(1..)?.strip_prefix(b":").or_else(|| after.strip_prefix(b":"))?;
         return Some((number(micros)?.checked_mul(1000)?, rest));
     }
-    let (time, rest) = word(text);
+    let (time, rest) = word(text)?;
     time_of(time.strip_suffix(b":")?).map(|time| (time, rest))
 }
 
@@ -247,20 +257,26 @@ fn behind_task<'a>(text: &'a [u8], columns: &Columns) -> Option<(u32, &'a [u8], 
     let close = text.iter().take(8).position(|byte| *byte == b']')?;
     let cpu = number(text.get(..close)?)?;
     let rest = text.get(close + 1..)?.trim_ascii_start();
-    let (first, after) = word(rest);
+    let (first, after) = word(rest)?;
     // `12.345678:`, or flags before it.
     if let Some(time) = first.strip_suffix(b":").and_then(time_of) {
         return Some((u32::try_from(cpu).ok()?, &[], time, after));
     }
-    let (second, after) = word(after.trim_ascii_start());
+    let (second, after) = word(after.trim_ascii_start())?;
     let time = second.strip_suffix(b":").and_then(time_of)?;
     columns.fit(first).then_some((u32::try_from(cpu).ok()?, first, time, after))
 }
 
-/// Up to the first blank, and what follows that.
-fn word(text: &[u8]) -> (&[u8], &[u8]) {
-    let len = text.iter().position(|byte| *byte == b' ' || *byte == b'\t').unwrap_or(text.len());
-    (text.get(..len).unwrap_or_default(), text.get(len + 1..).unwrap_or_default())
+/// Up to the first blank, and what follows that; `None` if that is longer than flags and times are. A line
+/// may have a word at each of its bytes, so that the search must end soon.
+fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut start = text.iter().take(MAX_WORD + 1);
+    let len = match start.position(|byte| *byte == b' ' || *byte == b'\t') {
+        Some(len) => len,
+        None if text.len() <= MAX_WORD => text.len(),
+        None => return None,
+    };
+    Some((text.get(..len)?, text.get(len + 1..).unwrap_or_default()))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -293,7 +309,8 @@ fn task(text: &[u8]) -> Option<Task<'_>> {
     let mut tgid = None;
     // `(TGID)`, `(-----)` with the option record-tgid.
     if let Some(inner) = text.strip_suffix(b")")
-        && let Some(open) = inner.iter().rposition(|byte| *byte == b'(')
+        && let Some(back) = inner.iter().rev().take(MAX_PROCESS).position(|byte| *byte == b'(')
+        && let Some(open) = inner.len().checked_sub(back + 1)
     {
         let process = number(inner.get(open + 1..)?.trim_ascii());
         tgid = process.and_then(|process| u32::try_from(process).ok()).filter(|process| *process != 0);
@@ -412,7 +429,7 @@ fn lost(line: &[u8]) -> Option<(u32, Option<u64>)> {
     Some((cpu, count))
 }
 
-fn header(line: &[u8]) -> Option<Header<'_>> {
+pub(super) fn header(line: &[u8]) -> Option<Header<'_>> {
     let line = line.trim_ascii();
     if let Some(count) = line.strip_prefix(b"cpus=").and_then(number) {
         return Some(Header::Cpus(u32::try_from(count).ok()?));
@@ -421,7 +438,7 @@ fn header(line: &[u8]) -> Option<Header<'_>> {
         return Some(Header::Uname(text.trim_ascii()));
     }
     if let Some(rest) = line.strip_prefix(b"# entries-in-buffer/entries-written: ") {
-        let (counts, cpus) = word(rest);
+        let (counts, cpus) = word(rest)?;
         let slash = counts.iter().position(|byte| *byte == b'/')?;
         let (left, written) = (number(counts.get(..slash)?)?, number(counts.get(slash + 1..)?)?);
         let cpus = u32::try_from(number(cpus.trim_ascii_start().strip_prefix(b"#P:")?)?).ok()?;

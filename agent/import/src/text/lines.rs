@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::sync::Arc;
 
 use super::FORMAT;
-use super::line::{Columns, Entry, Said};
+use super::line::{Columns, Entry, Said, header};
 use crate::{ImportError, Sink};
 use stdx::escapes;
 use tracedat::reader::Source as ReadAt;
@@ -258,6 +258,7 @@ impl<'a> Lines<'a> {
                     if let Said::Header(header) = &said {
                         self.columns.take(header);
                     }
+                    let (is_other, is_frame) = (said == Said::Other, said == Said::Frame);
                     let is_text = !self.line.is_empty() && !self.line.starts_with(b"#");
                     match &mut self.open {
                         Some(entry) if is_text => {
@@ -271,10 +272,14 @@ impl<'a> Lines<'a> {
                         }
                         Some(_) => {}
                         None => {
-                            let said = Said::of(&self.line, &self.columns);
-                            if said == Said::Other {
+                            if is_other {
                                 self.ignored.add(self.number, &self.line);
                             }
+                            let said = match header(&self.line) {
+                                Some(header) if !is_frame => Said::Header(header),
+                                _ if is_frame => Said::Frame,
+                                _ => Said::Other,
+                            };
                             return Ok(Some((self.number, said)));
                         }
                     }

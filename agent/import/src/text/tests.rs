@@ -508,3 +508,13 @@ fn what_is_no_text_of_a_trace() {
     assert_eq!(lines(&reader).len(), 2);
     assert!(imported.not_carried.iter().any(|(what, _)| what.contains("too long")));
 }
+
+#[test]
+fn a_line_is_read_once() {
+    use super::line::{Columns, Said};
+    // From each of these places to the end there are 2^42 bytes in all.
+    for (begin, part) in [("", "1-"), ("", "[1]"), ("", "-1 "), ("", ")[1] 1: "), ("x-1 0d.s2 ", "1-1")] {
+        let line = [begin, &part.repeat(1 << 21)].concat();
+        assert_eq!(Said::of(line.as_bytes(), &Columns::default()), Said::Other, "{begin}{part}");
+    }
+}
