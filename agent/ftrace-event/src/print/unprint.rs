@@ -23,6 +23,12 @@ const TRIED: u64 = 4096;
 /// How often a text is cut in another way when what follows does not fit.
 const MOST_TURNS: u32 = 64;
 
+/// How many values of a text may be no values, as what divides them may be anywhere in it.
+const MOST_WRONG: u32 = 256;
+
+/// Longest value that is no text of its own: a number, a name, or a list of flags.
+const MAX_VALUE: usize = 4096;
+
 /// Longest text that is kept of a value that was tried.
 const MAX_TRIED_TEXT: usize = 256;
 
@@ -113,14 +119,14 @@ impl Unprinter {
         // Where the text of each group begins, and how long it is.
         let mut places: Vec<(usize, usize)> = Vec::with_capacity(self.groups.len());
         let mut found = Vec::with_capacity(self.groups.len());
-        let (mut least, mut turns) = (0, 0);
+        let (mut least, mut turns, mut wrong) = (0, 0, 0);
         loop {
             let index = places.len();
             let rest = text.get(begin..)?;
             if index == self.groups.len() && rest.is_empty() {
                 return Some(found.into_iter().flatten().collect());
             }
-            if let Some((len, value)) = self.cut(index, rest, least) {
+            if let Some((len, value)) = self.cut(index, rest, least, &mut wrong) {
                 places.push((begin, len));
                 found.push(value);
                 begin += len + self.groups.get(index)?.after.len();
@@ -141,6 +147,7 @@ impl Unprinter {
         index: usize,
         rest: &'t [u8],
         least: usize,
+        wrong: &mut u32,
     ) -> Option<(usize, Option<Unprinted<'t>>)> {
         let Group { start, end, after } = self.groups.get(index)?.clone();
         let is_last = index + 1 == self.groups.len();
@@ -156,11 +163,14 @@ impl Unprinter {
             if len < least {
                 return None;
             }
+            if *wrong >= MOST_WRONG {
+                return None;
+            }
             match self.value(index, start..end, rest.get(..len)?) {
                 Some(Solved::Value(value)) => return Some((len, Some(value))),
                 Some(Solved::Constant) => return Some((len, None)),
                 None if is_last => return None,
-                None => from = len + 1,
+                None => (*wrong, from) = (*wrong + 1, len + 1),
             }
         }
     }
@@ -193,6 +203,7 @@ impl Unprinter {
             }
         }
         match loads.as_slice() {
+            _ if text.len() > MAX_VALUE => None,
             [] if !others => Some(Solved::Constant),
             [(offset, int)] if !others => {
                 let (offset, int) = (*offset, *int);
@@ -257,6 +268,10 @@ fn load(expr: &Expr) -> Option<(u32, u8)> {
 fn direct<'t>(spec: &Spec, expr: &Expr, text: &'t [u8]) -> Option<Unprinted<'t>> {
     let number =
         |of: &Expr, value: u64| load(of).map(|(offset, size)| Unprinted::Number { offset, size, value });
+    let is_text = matches!(expr, Expr::Bytes { .. } | Expr::Dynamic { .. });
+    if !is_text && text.len() > MAX_VALUE {
+        return None;
+    }
     match (expr, spec.kind) {
         (_, Kind::Signed { .. }) if load(expr).is_some() => number(expr, radix(text, 10)?),
         (_, Kind::Unsigned { base, .. }) if load(expr).is_some() => {
@@ -304,4 +319,31 @@ fn radix(text: &[u8], base: u32) -> Option<u64> {
     }
     let digits = if base == 16 { text.strip_prefix("0x").unwrap_or(text) } else { text };
     u64::from_str_radix(digits, base).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, Machine, NoNames};
+
+    const FORMAT: &str = "name: sys_enter\nID: 22\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+        \tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\
+        \tfield:unsigned long args[6];\toffset:16;\tsize:48;\tsigned:0;\n\n\
+        print fmt: \"NR %ld (%lx, %lx)\", REC->id, REC->args[0], REC->args[1]\n";
+
+    #[test]
+    fn tries_are_bounded() {
+        let format = Format::parse(FORMAT).unwrap();
+        let print_fmt = PrintFmt::compile(&format, Machine::default(), &NoNames).unwrap();
+        let mut unprinter = Unprinter::new(&print_fmt);
+        let numbers = [(8, 1), (16, 0xa), (24, 0xb)];
+        let numbers = numbers.map(|(offset, value)| Unprinted::Number { offset, size: 8, value });
+        assert_eq!(unprinter.unprint(b"NR 1 (a, b)").unwrap(), numbers);
+        // Each separator ends a value that may be as long as all that is before it: 2^42 bytes of values.
+        let hostile = [b"NR 1 (", &b", ".repeat(1 << 21)[..], b"b)"].concat();
+        assert_eq!(unprinter.unprint(&hostile), None);
+        let long = [b"NR 1 (", &b" ".repeat(MAX_VALUE)[..], b"a, b)"].concat();
+        assert_eq!(unprinter.unprint(&long), None);
+    }
 }
