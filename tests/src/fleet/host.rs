@@ -202,7 +202,8 @@ impl Host {
     /// What happened, if it was noted.
     pub(super) fn truth(self) -> Option<Truth> {
         let names = self.names();
-        Some(Truth { recorded: self.tape.recorded, names, ..self.tape.truth? })
+        let recorded = self.tape.recorded;
+        Some(Truth { recorded, names, ..self.tape.into_truth()? })
     }
 
     fn thread(&mut self, name: &str, state: State) -> usize {

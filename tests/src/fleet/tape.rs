@@ -86,6 +86,22 @@ impl Tape {
         self.tracks[cpu].to_lose += events;
     }
 
+    /// What is true of the records. Where the file does not say how many events are missing at each place, some
+    /// of those that a CPU lost may be behind its last record.
+    pub(super) fn into_truth(self) -> Option<Truth> {
+        let mut truth = self.truth?;
+        let may_lack_end = |track: &&(u32, Track)| !self.is_counted && track.1.lost > 0;
+        let tracks: Vec<_> = (0..).zip(self.tracks).collect();
+        let ends = tracks.iter().filter(may_lack_end);
+        truth.gaps.extend(ends.map(|(cpu, track)| Gap {
+            cpu: *cpu,
+            from: track.last,
+            to: u64::MAX,
+            missed: 0,
+        }));
+        Some(truth)
+    }
+
     /// What each CPU lost.
     pub(super) fn lost(&self) -> Vec<u64> {
         self.tracks.iter().map(|track| track.lost).collect()
