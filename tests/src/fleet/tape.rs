@@ -86,8 +86,8 @@ impl Tape {
         self.tracks[cpu].to_lose += events;
     }
 
-    /// What is true of the records. Where the file does not say how many events are missing at each place, some
-    /// of those that a CPU lost may be behind its last record.
+    /// What is true of the records. Where the file does not say how many events are missing at each place,
+    /// some of those that a CPU lost may be behind its last record.
     pub(super) fn into_truth(self) -> Option<Truth> {
         let mut truth = self.truth?;
         let may_lack_end = |track: &&(u32, Track)| !self.is_counted && track.1.lost > 0;
