@@ -13,7 +13,7 @@ use super::{
 use ftrace_event::stacks::{Origin, place_of_frame};
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use report::TraceFile;
-use tracedat::ledger::{EventChoice, Ledger, Pause};
+use tracedat::ledger::{EventChoice, Pause};
 use tracedat::reader::{End, Record, Source};
 
 /// An analysis, and what its answer is about.
@@ -116,8 +116,7 @@ impl<A: Analysis> Feed<A> {
     where
         S: Source,
     {
-        let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
-        let recorded = Recorded::of(file.reader());
+        let recorded = Arc::new(Recorded::of(file.reader()));
         let unjoined = recorded.unjoined(file.events());
         let (known, of_lives) = Self::known(file.events(), &unjoined);
         let mut feed = Self {
@@ -128,7 +127,7 @@ impl<A: Analysis> Feed<A> {
             lives: Lives::default(),
             of_lives,
             unjoined,
-            recorded: Arc::new(recorded),
+            recorded: Arc::clone(&recorded),
             covered: Covered::default(),
             first: None,
             last: 0,
@@ -140,7 +139,7 @@ impl<A: Analysis> Feed<A> {
             stacks: if A::WANTS_STACKS { Stacks::of(file.events()) } else { Stacks::default() },
             awaited: BTreeMap::new(),
         };
-        feed.know_pauses(file, &pauses);
+        feed.know_pauses(file, &recorded.pauses);
         feed
     }
 

@@ -12,10 +12,10 @@
 use std::sync::Arc;
 
 use super::known::{Context, Event, Follows, Known, Tid};
-use super::{recorded::Recorded, threads::TIDS};
+use super::threads::TIDS;
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use stdx::input::glob;
-use tracedat::reader::{Reader, Record, Source};
+use tracedat::reader::Record;
 
 /// Most patterns of names that are tried. Recorders take fewer.
 const MOST_NAMES: usize = 1 << 10;
@@ -221,11 +221,6 @@ fn has_name(patterns: &[String], name: &[u8]) -> bool {
 }
 
 impl Followed {
-    /// What a file says of it.
-    pub fn of<S: Source>(reader: &Reader<S>, events: &EventTable) -> Self {
-        Recorded::of(reader).followed(events, None)
-    }
-
     /// Of a recording that has these events, and of which this was chosen. `is_of_every_thread`: whether an
     /// event is recorded whatever thread it is of.
     pub(super) fn new(

@@ -314,7 +314,7 @@ mod tests {
 
     const X: u64 = 0x10;
 
-    /// What is told of whose numbers are: beginnings that were seen, or not, ends, and who takes which.
+    /// The events of [`Lives`]: beginnings, seen or found, ends, and changes of number.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Told {
         Begins(Tid),

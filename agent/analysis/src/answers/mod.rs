@@ -106,7 +106,7 @@ pub use self::{
     names::Names,
     offcpu::{OffCpu, OffCpuAnswer, OffCpuOfThread, OffCpuStack, Reason, ReasonTime, WakerLink, Wakers},
     pairs::Unjoined,
-    recorded::Partly,
+    recorded::{Partly, followed_and_unjoined},
     sched::{CpuTime, Sched, SchedAnswer, ThreadTime, Waited},
     schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
     stacks::{FunctionWeight, Pick, StackWeight, Stacks, StacksAnswer, Sum, ThreadWeight, Weight},

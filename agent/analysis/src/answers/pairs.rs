@@ -7,10 +7,8 @@
 //! was begun and the like are unknown, and ends have no beginning.
 
 use super::followed::{Choice, Halves};
-use super::recorded::Recorded;
 use ftrace_event::{EventTable, Printer};
 use tracedat::ledger::EventChoice;
-use tracedat::reader::{Reader, Source};
 
 /// Events that begin and end something.
 struct Pair {
@@ -115,11 +113,6 @@ pub struct Unjoined {
 }
 
 impl Unjoined {
-    /// What a file says of it.
-    pub fn of_file<S: Source>(reader: &Reader<S>, events: &EventTable) -> Self {
-        Recorded::of(reader).unjoined(events)
-    }
-
     /// Those of a recording with these events, of which this was recorded, of these threads and CPUs.
     pub(super) fn of(events: &EventTable, rows: &[EventChoice], threads: &Choice) -> Self {
         let mut unjoined = Self::default();

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Followed, KnownEvents, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
 use ftrace_event::{EventTable, Printer};
-use tracedat::ledger::{EventChoice, Ledger, LedgerEvent, LedgerSilent};
+use tracedat::ledger::{EventChoice, Ledger, LedgerEvent, LedgerSilent, Pause};
 use tracedat::reader::{Reader, Source};
 
 /// An event that an analysis uses, and that was not recorded each time that it fired.
@@ -30,6 +30,12 @@ pub struct Partly {
     pub until_ns: Option<u64>,
 }
 
+/// Which threads a recording follows, and which beginnings cannot be joined with ends.
+pub fn followed_and_unjoined<S: Source>(reader: &Reader<S>, events: &EventTable) -> (Followed, Unjoined) {
+    let recorded = Recorded::of(reader);
+    (recorded.followed(events, None), recorded.unjoined(events))
+}
+
 /// Which events were recorded, and of what.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
@@ -39,6 +45,8 @@ pub(super) struct Recorded {
     choices: Vec<EventChoice>,
     /// Those that did not.
     silent: Vec<LedgerSilent>,
+    /// When nothing was, by the recording's clock.
+    pub(super) pauses: Vec<Pause>,
     /// Which threads and CPUs were recorded, if not all.
     pub(super) only: Vec<String>,
     /// Whether threads that were left out left out interrupts, too.
@@ -65,7 +73,7 @@ impl Recorded {
             return Self::default();
         };
         let mut choices = first.event_choices();
-        let Ledger { events, silent, only, leaves_out_interrupts, .. } = first;
+        let Ledger { events, silent, pauses, only, leaves_out_interrupts, .. } = first;
         let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
         let (mut is_merged, mut is_mixed) = (false, false);
         for other in ledgers {
@@ -73,7 +81,7 @@ impl Recorded {
             is_mixed |= other.only != only;
             choices.extend(other.event_choices());
         }
-        Self { rows, choices, silent, only, leaves_out_interrupts, is_merged, is_mixed }
+        Self { rows, choices, silent, pauses, only, leaves_out_interrupts, is_merged, is_mixed }
     }
 
     /// Of a recording that goes on: which threads and CPUs are recorded, in the words of a ledger, and which

@@ -38,7 +38,7 @@ struct Told {
     preempted: Times,
 }
 
-/// What is told of a CPU.
+/// The counts of a CPU.
 #[derive(Clone, Debug, Default)]
 struct Cpu {
     /// Who ran there last.
@@ -57,7 +57,7 @@ pub struct Sched {
     sums: Sums,
 }
 
-/// What is told of CPUs, and of all threads together.
+/// The counts of CPUs, and of all threads together.
 #[derive(Clone, Debug)]
 struct Sums {
     scope: Scope,

@@ -12,7 +12,7 @@
 //! Of threads that the recording does not follow, nothing is known from one record to the next, and a CPU
 //! that goes to one of them is unknown until the next switch.
 //!
-//! Who uses it keeps [`Doing`] for each thread, and is told of times when they end.
+//! An analysis keeps [`Doing`] for each thread, and gets each interval at its end.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub struct Doing {
     since: u64,
     /// The event that this began with; 0 for none.
     first: u64,
-    /// Who woke it, as [`Schedule::look`] was told.
+    /// Its waker, as given to [`Schedule::look`].
     by: i64,
     /// How many losses there had been.
     losses: u64,
@@ -108,7 +108,7 @@ pub struct Did {
     pub first: u64,
     /// The other one.
     pub last: u64,
-    /// Who woke it, as [`Schedule::look`] was told.
+    /// Its waker, as given to [`Schedule::look`].
     pub by: i64,
     /// What it does from then on.
     pub next: Does,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
-use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, Unjoined};
+use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, followed_and_unjoined};
 use ftrace_event::syscalls::{CallNames, SyscallTable};
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
 use recording::{Recording, full_name};
@@ -16,7 +16,7 @@ use tracedat::reader::Record;
 const MOST_TIME: u64 = (1 << 53) - 1;
 
 /// What is done with the records of an event.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Use {
     pid: Option<FieldReader>,
     /// The buffer whose records slices are made of: others have the same ones.
@@ -89,7 +89,7 @@ impl<'r> Slicer<'r> {
         let calls = Uname::of(file.facts()).and_then(|uname| SyscallTable::of_machine(&uname.machine));
         let events = recording.events();
         let calls = CallNames::of(calls, events);
-        let unjoined = Unjoined::of_file(file, events);
+        let (followed, unjoined) = followed_and_unjoined(file, events);
         let known = KnownEvents::of(events, |event| !unjoined.has(event)).with_seen(events);
         let graph = GraphEvents::of(events);
         let left_out = LeftOut { begins: unjoined.calls_begin_unseen, ends: unjoined.calls_end_unseen };
@@ -120,7 +120,7 @@ impl<'r> Slicer<'r> {
             uses,
             known,
             lives: Lives::default(),
-            followed: Followed::of(file, events),
+            followed,
             graph,
             symbols: Arc::new(symbols),
             channels,
@@ -185,7 +185,7 @@ impl<'r> Slicer<'r> {
 
     fn look(&mut self, record: &Record<'_>) -> Option<Taken> {
         let id = record.event_id()?;
-        self.uses.get(&id)?;
+        let used = *self.uses.get(&id)?;
         let time = record.timestamp.saturating_sub(self.first);
         self.too_late += u64::from(time > MOST_TIME);
         // A damaged recording can go back in time. Nothing else here has to know.
@@ -200,7 +200,6 @@ impl<'r> Slicer<'r> {
             self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
         }
         self.pass_gaps(at, record.buffer);
-        let used = self.uses.get(&id)?;
         let mut is_drawn = used.is_drawn;
         let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
         let mut thread = None;

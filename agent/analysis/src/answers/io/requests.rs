@@ -289,7 +289,7 @@ impl<W: Copy> Requests<W> {
             self.issued.insert((place.at(place.sector.saturating_add(sectors)), key.1), rest);
             return None;
         }
-        // It waits no longer, whoever gave it to the driver.
+        // The queue has it no longer, whichever thread issued it.
         self.take_waiting(place, sectors);
         if has_all && scope.has(at) {
             match self.device(place.device) {

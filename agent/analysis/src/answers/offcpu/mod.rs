@@ -172,7 +172,7 @@ pub struct OffCpu {
     generation: u32,
 }
 
-/// What is told of all threads together.
+/// The counts of all threads together.
 #[derive(Clone, Debug)]
 struct Sums {
     scope: Scope,
