@@ -72,6 +72,8 @@ struct Job<'j, S> {
     found: CpuFound,
     /// Time of the previous event.
     last: Option<u64>,
+    /// The last page without events that marks lost events, while no event is behind it.
+    behind: Option<(u64, At)>,
 }
 
 impl<'j, S: Source> Job<'j, S> {
@@ -93,6 +95,7 @@ impl<'j, S: Source> Job<'j, S> {
             checked: Checked::default(),
             found,
             last: None,
+            behind: None,
         }
     }
 
@@ -218,6 +221,10 @@ impl<'j, S: Source> Job<'j, S> {
                 self.unreadable(Rule::Chunk, at, &error);
             }
         }
+        if let Some((index, page)) = self.behind.take() {
+            let page_name = self.page_name(index);
+            self.faults.add(Rule::LossBehind, page, || page_name, || "no event is behind it".to_owned());
+        }
         let (size, page_size) = (self.extent.size, u64::from(layout.page_size));
         if self.info.is_some_and(|info| !info.compressed) && !size.is_multiple_of(page_size) {
             let at = At::plain(self.extent.offset.saturating_add(size / page_size * page_size));
@@ -298,6 +305,9 @@ impl<'j, S: Source> Job<'j, S> {
                     }
                     first = false;
                     if let Step::Data(event) = step {
+                        if let Some((index, page)) = self.behind.take() {
+                            self.missed_mark(index, page);
+                        }
                         self.found.events += 1;
                         self.checked.events += 1;
                         let record = data.get(event.start..event.start + event.len).unwrap_or_default();
@@ -312,14 +322,17 @@ impl<'j, S: Source> Job<'j, S> {
                 }
             }
         }
-        if first && missed.is_some() {
+        if first
+            && missed.is_some()
+            && let Some((index, page)) = self.behind.replace((index, page))
+        {
             self.missed_mark(index, page);
         }
     }
 
     fn missed_mark(&mut self, index: u64, page: At) {
         let page_name = self.page_name(index);
-        let detail = || "its first event is none, or there is none".to_owned();
+        let detail = || "the page begins with no event, and events are behind".to_owned();
         self.faults.add(Rule::MissedMark, page, || page_name, detail);
     }
 

@@ -142,6 +142,8 @@ rules! {
         "they show it as it is; `report --ts-check` warns";
     MissedMark Warning "missed-mark": "Lost events are marked where readers do not find the mark: the page does not begin with an event.",
         "they do not tell of the loss";
+    LossBehind Note "loss-behind": "Events were lost behind the last event of a CPU: a page without events marks them.",
+        "they do not tell of the loss";
     UnknownEvent Error "unknown-event": "A record's number is that of no event.",
         "they show it as unknown, or leave it out";
     RecordShort Error "record-short": "A record is shorter than its event's format.",

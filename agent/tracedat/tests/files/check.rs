@@ -42,7 +42,8 @@ fn checked(bytes: &[u8]) -> Report {
 /// The rules that are broken, with notes left out, and where.
 fn faults(bytes: &[u8]) -> Vec<(Rule, At)> {
     let report = checked(bytes);
-    let faults = report.faults.iter().filter(|fault| fault.rule.severity() > Severity::Note);
+    let is_told = |rule: Rule| rule == Rule::LossBehind || rule.severity() > Severity::Note;
+    let faults = report.faults.iter().filter(|fault| is_told(fault.rule));
     faults.map(|fault| (fault.rule, fault.at)).collect()
 }
 
@@ -431,10 +432,28 @@ fn damaged_pages() {
 #[test]
 fn losses_that_readers_do_not_see() {
     let tick = crate::common::tick_format();
-    let pages = [page(Endian::Little, 8, 100, Some(3), &[])].concat();
-    let bytes = version_6(Endian::Little, 8, &[("demo", &[&tick])], &[pages]);
-    let data = Reader::open(bytes.as_slice()).unwrap().buffers()[0].cpus[0].offset;
-    assert_eq!(faults(&bytes), [(Rule::MissedMark, plain(data))]);
+    let empty = page(Endian::Little, 8, 100, Some(3), &[]);
+    let full = page(Endian::Little, 8, 200, None, &[(0, 1)]);
+    let found = |pages: &[&Vec<u8>]| {
+        let pages = pages.iter().copied().cloned().collect::<Vec<_>>().concat();
+        let bytes = version_6(Endian::Little, 8, &[("demo", &[&tick])], &[pages]);
+        let data = Reader::open(bytes.as_slice()).unwrap().buffers()[0].cpus[0].offset;
+        let found = faults(&bytes).into_iter().filter(|(rule, _)| *rule != Rule::UnknownEvent);
+        let found = found.map(|(rule, at)| (rule, (at.offset - data) / 4096));
+        found.collect::<Vec<_>>()
+    };
+    // Behind the last event of the CPU there is no other place.
+    assert_eq!(found(&[&empty]), [(Rule::LossBehind, 0)]);
+    assert_eq!(found(&[&full, &empty]), [(Rule::LossBehind, 1)]);
+    assert_eq!(found(&[&empty, &full]), [(Rule::MissedMark, 0)]);
+    assert_eq!(
+        found(&[&empty, &empty, &full, &empty]),
+        [0, 1]
+            .map(|page| (Rule::MissedMark, page))
+            .into_iter()
+            .chain([(Rule::LossBehind, 3)])
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]
