@@ -706,3 +706,12 @@ impl Drop for Tmpfs {
         let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
     }
 }
+
+/// The records of a file, as `report --json` prints them. Losses behind the last record of a
+/// CPU, which have lines as well, are left out.
+#[track_caller]
+pub fn reported(file: &Path) -> Vec<serde_json::Value> {
+    let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
+    let lines = out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")));
+    lines.filter(|line: &serde_json::Value| line["lost_behind"].is_null()).collect()
+}

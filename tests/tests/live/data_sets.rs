@@ -6,9 +6,9 @@ use std::process::Command;
 
 use integration_tests::duckdb::python;
 use integration_tests::fleet::{Fleet, MIDDLE};
-use integration_tests::harness::{Ended, agent, agent_path, run};
+use integration_tests::harness::{Ended, agent, agent_path, reported, run};
 use integration_tests::object_store::{BUCKET, Moto};
-use integration_tests::tables::{counts, told};
+use integration_tests::tables::counts;
 use serde_json::Value;
 
 /// Queries of a data set, by DuckDB.
@@ -235,7 +235,8 @@ fn records_are_with_those_of_their_day() {
     let recording = fleet.write(dir.path(), (0, 1), false);
     add(&recording.path, &root, &["--table", "sched_switch"]).expect(0);
     let of_day = |is_before: bool| {
-        let switches = told(&recording.path).into_iter().filter(|record| record["event"] == "sched_switch");
+        let switches =
+            reported(&recording.path).into_iter().filter(|record| record["event"] == "sched_switch");
         let times = switches.map(|record| record["timestamp"].as_u64().unwrap() + recording.wall_offset);
         times.filter(|time| (*time < MIDNIGHT) == is_before).count()
     };

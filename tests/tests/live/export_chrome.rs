@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use integration_tests::harness::{Ended, Ledger, agent, run};
+use integration_tests::harness::{Ended, Ledger, agent, reported, run};
 use integration_tests::made_up::{Is, MadeUp};
 use integration_tests::trace_cmd::stored;
 use integration_tests::trace_processor::ask;
@@ -12,15 +12,6 @@ use serde_json::Value;
 
 fn export(format: &str, file: &Path, to: &Path) -> Ended {
     run(agent("/".as_ref(), ["export", "--format", format]).arg(file).arg(to))
-}
-
-/// The records of a file.
-fn told(file: &Path) -> Vec<Value> {
-    let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines()
-        .filter(|line| line.starts_with("{\"timestamp\""))
-        .map(|line| serde_json::from_str(line).expect(line))
-        .collect()
 }
 
 /// A trace: its events, each in a line.
@@ -72,7 +63,7 @@ fn check(file: &Path, dir: &Path) -> (PathBuf, Vec<Value>, Vec<Value>) {
     export("chrome", file, &out).expect(0);
     let (head, events) = trace(&out);
     let origin: u64 = head["time_origin_ns"].as_str().unwrap().parse().unwrap();
-    let records = told(file);
+    let records = reported(file);
     let instants: Vec<&Value> =
         events.iter().filter(|event| event["ph"] == "i" && event["cat"] != "loss").collect();
     let times = times(&out);

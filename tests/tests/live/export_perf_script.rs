@@ -7,9 +7,8 @@ use std::path::Path;
 use inferno::collapse::Collapse as _;
 use inferno::collapse::perf::{Folder, Options};
 use integration_tests::folded;
-use integration_tests::harness::{agent, agent_path, program, run};
+use integration_tests::harness::{agent, agent_path, program, reported, run};
 use integration_tests::trace_cmd::stored;
-use serde_json::Value;
 
 fn export(file: &Path, to: &Path) -> String {
     run(agent("/".as_ref(), ["export", "--force", "--format", "perf-script"]).arg(file).arg(to)).expect(0);
@@ -60,8 +59,7 @@ fn every_record_of_stock_recordings_is_a_line_or_the_frames_of_one() {
     let dir = tempfile::tempdir().unwrap();
     for file in stored(dir.path()) {
         let text = export(&file, &dir.path().join("out"));
-        let told = run(agent("/".as_ref(), ["report", "--json"]).arg(&file)).expect(0).out;
-        let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let told = reported(&file);
         let losses = told.iter().filter(|record| record["lost"] != 0).count();
         assert_eq!(text.lines().filter(|line| line.starts_with("# CPU ")).count(), losses);
         let is_stack = |name: &str| name.ends_with("_stack");

@@ -4,22 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use integration_tests::harness::{Ended, Ledger, agent, program, run};
+use integration_tests::harness::{Ended, Ledger, agent, program, reported, run};
 use integration_tests::perfetto::{self, Trace};
 use integration_tests::trace_cmd::stored;
 use serde_json::{Map, Value};
 
 fn export(file: &Path, to: &Path) -> Ended {
     run(agent("/".as_ref(), ["export", "--format", "perfetto"]).arg(file).arg(to))
-}
-
-/// The records of a file.
-fn told(file: &Path) -> Vec<Value> {
-    let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines()
-        .filter(|line| line.starts_with("{\"timestamp\""))
-        .map(|line| serde_json::from_str(line).expect(line))
-        .collect()
 }
 
 fn number(value: &Value) -> Option<i128> {
@@ -144,7 +135,7 @@ fn compare(event: &Value, record: &Value, exported: &Ended) {
 fn check(file: &Path, dir: &Path) -> (Trace, Vec<Value>) {
     let out: PathBuf = dir.join(format!("{}.perfetto-trace", file.file_stem().unwrap().to_str().unwrap()));
     let exported = export(file, &out).expect(0);
-    let (trace, records) = (perfetto::read(&out), told(file));
+    let (trace, records) = (perfetto::read(&out), reported(file));
     let both = records.iter().any(|record| record["system"] == "raw_syscalls");
     let mut rest: std::collections::BTreeMap<u64, _> =
         trace.events.iter().map(|(cpu, events)| (*cpu, events.iter())).collect();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use integration_tests::duckdb::python;
-use integration_tests::harness::{agent, run};
-use integration_tests::tables::{export, told};
+use integration_tests::harness::{agent, reported, run};
+use integration_tests::tables::export;
 use integration_tests::trace_cmd::stored;
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ fn a_file_of_sqlite_has_every_record_and_field() {
         export(&file, "sqlite", &out).expect(0);
         let events = ask_sqlite(&out, &["SELECT * FROM events"]).remove(0);
         let mut records = BTreeMap::<String, Vec<Value>>::new();
-        for record in told(&file) {
+        for record in reported(&file) {
             let text = |member: &str| record[member].as_str().unwrap().to_owned();
             records.entry(format!("{}.{}", text("system"), text("event"))).or_default().push(record);
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use integration_tests::duckdb::{ask, python};
-use integration_tests::harness::{Ledger, agent, agent_path, run};
-use integration_tests::tables::{export, told};
+use integration_tests::harness::{Ledger, agent, agent_path, reported, run};
+use integration_tests::tables::export;
 use integration_tests::trace_cmd::stored;
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ fn check(file: &Path, format: &str, dir: &Path) -> PathBuf {
     let out = dir.join(format!("{}.{format}", file.file_stem().unwrap().to_str().unwrap()));
     export(file, format, &out).expect(0);
     let mut records = BTreeMap::<(String, String), Vec<Value>>::new();
-    let all = told(file);
+    let all = reported(file);
     let gaps = all.iter().filter(|record| record["lost"] != 0).count();
     for record in all {
         let text = |member: &str| record[member].as_str().unwrap().to_owned();
@@ -189,7 +189,7 @@ fn losses_and_gaps_are_tables() {
     let found =
         ask(&out, &["SELECT sum(lost)::UBIGINT AS lost, sum(recorded)::UBIGINT AS recorded FROM losses"]);
     assert!(lost > 0 && found[0][0]["lost"].as_u64() == Some(lost), "{lost}: {found:?}");
-    assert_eq!(found[0][0]["recorded"].as_u64(), Some(told(&file).len() as u64));
+    assert_eq!(found[0][0]["recorded"].as_u64(), Some(reported(&file).len() as u64));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn notebooks_read_a_table_from_a_pipe() {
     let mut lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.pop().unwrap(), serde_json::json!([0, ""]));
     assert_eq!(lines.len(), 4);
-    let mut records: Vec<Value> = told(&file);
+    let mut records: Vec<Value> = reported(&file);
     records.retain(|record| record["event"] == "sched_switch");
     let key = |row: &Value, time: &str, cpu: &str| (row[time].as_u64(), row[cpu].as_u64());
     records.sort_by_key(|record| key(record, "timestamp", "cpu"));
@@ -269,7 +269,7 @@ fn notebooks_read_a_table_from_a_pipe() {
 fn one_table_goes_to_standard_output() {
     let dir = tempfile::tempdir().unwrap();
     let file = stored(dir.path()).remove(0);
-    let event = told(&file).remove(0);
+    let event = reported(&file).remove(0);
     let (system, event) = (event["system"].as_str().unwrap(), event["event"].as_str().unwrap());
     let export = |args: &[&str]| run(agent("/".as_ref(), ["export"]).args(args).arg(&file).arg("-"));
     for format in ["csv", "jsonl"] {
@@ -361,7 +361,7 @@ fn files_of_parquet_say_what_is_in_them() {
     let sessions = "SELECT recording, file, events, lost, overwritten, buffers, begin_time <= end_time AS forward FROM sessions";
     let session = ask(&again, &[sessions]).remove(0).remove(0);
     assert_eq!((&session["recording"], &session["file"]), (id, &Value::from("copy.dat")), "{session}");
-    assert_eq!(session["events"].as_u64(), Some(told(&file).len() as u64), "{session}");
+    assert_eq!(session["events"].as_u64(), Some(reported(&file).len() as u64), "{session}");
     assert_eq!(
         (&session["lost"], &session["overwritten"], &session["forward"], &session["buffers"]),
         (&Value::from(0), &Value::from(false), &Value::from(true), &serde_json::json!([""])),

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use integration_tests::harness::{Ended, agent, program, run};
+use integration_tests::harness::{Ended, agent, program, reported, run};
 use integration_tests::{perf, trace_cmd};
 use serde_json::Value;
 
@@ -73,14 +73,6 @@ fn report(file: &Path) -> String {
     run(agent("/".as_ref(), ["report", "-N", "-t"]).arg(file)).expect(0).out
 }
 
-fn records(file: &Path) -> Vec<Value> {
-    let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines()
-        .filter(|line| line.starts_with("{\"timestamp\""))
-        .map(|line| serde_json::from_str(line).expect(line))
-        .collect()
-}
-
 /// Fails unless the lines of perf are those of a report. Of a thread that has ended the kernel tells perf the
 /// id -1, and ftrace its own.
 #[track_caller]
@@ -113,7 +105,7 @@ fn every_sample_is_what_perf_prints_of_it() {
     // The records themselves, as another reader of such files finds them.
     let samples = perf::samples(&file);
     ended.says(&["mappings of processes", " events of "]);
-    let records = records(&dat);
+    let records = reported(&dat);
     let mut times: Vec<_> = records.iter().map(|record| record["timestamp"].as_u64().unwrap()).collect();
     let mut expected: Vec<_> = samples.iter().map(|sample| sample.time).collect();
     times.sort_unstable();
@@ -175,7 +167,7 @@ fn kernel_call_chains_become_stacks() {
     run(&mut program(dir.path(), &line[0], &line[1..])).expect(0);
     import(&file, &dat).says(&["call chains of user space"]);
     let expected = perf::kernel_chains(&file);
-    let stacks: BTreeMap<(u32, u64), Vec<u64>> = records(&dat)
+    let stacks: BTreeMap<(u32, u64), Vec<u64>> = reported(&dat)
         .iter()
         .filter(|record| record["event"] == "kernel_stack")
         .map(|record| {
@@ -211,7 +203,7 @@ fn losses_are_marked_and_counted() {
         counted >= lost.told.max(lost.counted) && counted <= lost.told + lost.counted,
         "{lost:?} {counted}"
     );
-    let marks: Vec<u64> = records(&dat).iter().map(|record| record["lost"].as_u64().unwrap()).collect();
+    let marks: Vec<u64> = reported(&dat).iter().map(|record| record["lost"].as_u64().unwrap()).collect();
     assert!(marks.iter().sum::<u64>() <= lost.told, "{ended:?}");
     let marks = marks.iter().filter(|lost| **lost != 0).count();
     assert!(marks > 10 && marks <= lost.places, "{lost:?} {marks}");
@@ -359,7 +351,7 @@ fn the_kernels_own_text_becomes_its_records() {
     let dat = dir.path().join("new.dat");
     same_text(&text, &run(agent("/".as_ref(), ["report", "-N"]).arg(&dat)).expect(0).out);
     // Values are the kernel's, although the text has letters for states.
-    let records = records(&dat);
+    let records = reported(&dat);
     let switches: Vec<_> = records.iter().filter(|record| record["event"] == "sched_switch").collect();
     assert!(switches.len() > 8);
     for switch in switches {

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use integration_tests::harness::{agent, run};
+use integration_tests::harness::{agent, reported, run};
 use integration_tests::kernelshark::{Row, Window, rows};
 use integration_tests::trace_cmd::stored;
-use serde_json::Value;
 
 /// A busy moment of this machine.
 fn recorded(dir: &Path) -> PathBuf {
@@ -18,9 +17,7 @@ fn recorded(dir: &Path) -> PathBuf {
 
 /// What this project reads in a file, in the terms of KernelShark, which shows the top buffer.
 fn told(file: &Path) -> Vec<Row> {
-    let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    let rows = out.lines().filter(|line| line.starts_with("{\"timestamp\"")).map(|line| {
-        let record: Value = serde_json::from_str(line).expect(line);
+    let rows = reported(file).into_iter().map(|record| {
         let text = |member: &str| record[member].as_str().unwrap_or_default().to_owned();
         let row = Row {
             time: record["timestamp"].as_u64().unwrap(),

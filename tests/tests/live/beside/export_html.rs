@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use integration_tests::chromium::Chromium;
-use integration_tests::harness::{Ended, agent, run};
+use integration_tests::harness::{Ended, agent, reported, run};
 use integration_tests::made_up::{Is, MadeUp};
 use integration_tests::soak;
 use integration_tests::trace_cmd::stored;
@@ -15,12 +15,6 @@ use tempfile::TempDir;
 
 fn export(file: &Path, to: &Path, options: &[&str]) -> Ended {
     run(agent("/".as_ref(), ["export", "--format", "html"]).args(options).arg(file).arg(to)).expect(0)
-}
-
-/// The records of a file.
-fn told(file: &Path) -> Vec<Value> {
-    let out = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
 fn address(page: &Path) -> String {
@@ -61,7 +55,7 @@ fn pages_have_all_events_of_stock_recordings() {
         let page = dir.path().join("page.html");
         export(&file, &page, &["--force"]);
         browser.open(&address(&page));
-        let records = told(&file);
+        let records = reported(&file);
         let shown = browser.eval(
             "Object.fromEntries(index.events.filter((event) => event.count).map((event) => [event.name, event.count]))",
         );
@@ -164,7 +158,7 @@ fn calls_and_interrupts_take_as_long_as_the_analyses_say() {
 fn a_page_is_used_with_keys_mouse_and_links() {
     let dir = TempDir::new().unwrap();
     let (file, page) = exported(dir.path(), "k6.12-sched-irq-timer-zstd.dat");
-    let records = told(&file);
+    let records = reported(&file);
     let mut browser = Chromium::start(&dir.path().join("profile"));
     browser.open(&address(&page));
     let about = browser.eval("document.getElementById('about').textContent.replaceAll('\\u202f', '')");
@@ -374,7 +368,7 @@ fn losses_are_told() {
     let (file, page) = exported(dir.path(), "k6.12-lost.dat");
     let mut browser = Chromium::start(&dir.path().join("profile"));
     browser.open(&address(&page));
-    let missed: u64 = told(&file).iter().filter_map(|record| record["missed"].as_u64()).sum();
+    let missed: u64 = reported(&file).iter().filter_map(|record| record["missed"].as_u64()).sum();
     let notes = browser.eval("document.getElementById('notes').textContent.replaceAll('\\u202f', '')");
     let lost = browser.eval("index.cpus.reduce((sum, cpu) => sum + cpu.lost, 0)").as_u64().unwrap();
     assert!(lost > 0 && lost >= missed, "{lost} {missed}");

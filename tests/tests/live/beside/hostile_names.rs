@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use integration_tests::chromium::Chromium;
-use integration_tests::harness::{agent, agent_path, files, program, run};
+use integration_tests::harness::{agent, agent_path, files, program, reported, run};
 use integration_tests::hostile::{self, LONG, TEXTS, records};
 use integration_tests::{duckdb, eventdefs_reader, ltt2008_reader, perfetto, trace_processor};
 use serde_json::Value;
@@ -106,8 +106,7 @@ fn read_chrome(out: &Path, file: &Path) {
     let trace: Value = serde_json::from_str(&fs::read_to_string(out).unwrap()).unwrap();
     let instants: Vec<&Value> =
         trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "i").collect();
-    let told = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = reported(file);
     assert_eq!((instants.len(), told.len()), (records(), records()));
     for (instant, record) in instants.iter().zip(&told) {
         assert_eq!((&instant["name"], &instant["cat"]), (&record["event"], &record["system"]));
@@ -124,8 +123,11 @@ fn read_chrome(out: &Path, file: &Path) {
 
 fn read_perf_script(out: &Path, _: &Path) {
     let text = fs::read_to_string(out).unwrap();
-    assert_eq!(text.lines().count(), records(), "{text}");
     expect_harmless(text.as_bytes(), "perf-script");
+    // The first line says how bytes are written.
+    let (head, text) = text.split_once('\n').unwrap();
+    assert!(head.starts_with("# "), "{head}");
+    assert_eq!(text.lines().count(), records(), "{text}");
     assert!(text.lines().all(|line| line.contains(" [000] ") && !line.contains('\t')), "{text}");
 }
 
@@ -136,8 +138,7 @@ fn read_html(out: &Path, file: &Path) {
     let page = dir.path().join("page.html");
     fs::copy(out, &page).unwrap();
     browser.open(&format!("file://{}", page.display()));
-    let told = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
-    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = reported(file);
     let shown = browser.eval(
         "(async () => { const all = []; for (let n = 1; n <= index.total; n++) { const event = await loadEvent(n); \
          all.push([event.name, new Map(event.fields).get('text')]); } return all; })()",

@@ -264,27 +264,28 @@ pub(crate) fn bits(bytes: &[Value]) -> Option<impl Iterator<Item = Option<u64>>>
 /// Fails unless the events of an export with the kernel's names are what `report --json` tells of the file:
 /// how many there are on each CPU, of which kinds, their times, and all values.
 pub(crate) fn compare_told(file: &Path, by_stream: &BTreeMap<(String, u32), Vec<&Event>>) {
-    let told = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
     let mut streams: BTreeMap<_, _> =
         by_stream.iter().map(|(stream, events)| (stream.clone(), events.iter())).collect();
-    for line in told.lines() {
-        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+    for record in reported(file) {
         let buffer = record["buffer"].as_str().unwrap();
         let channel = if buffer.is_empty() { "channel0" } else { buffer };
         let cpu = record["cpu"].as_u64().unwrap() as u32;
-        let event = streams.get_mut(&(channel.to_owned(), cpu)).and_then(Iterator::next).expect(line);
+        let event = streams
+            .get_mut(&(channel.to_owned(), cpu))
+            .and_then(Iterator::next)
+            .unwrap_or_else(|| panic!("{record}"));
         let name = format!("{}:{}", record["system"].as_str().unwrap(), record["event"].as_str().unwrap());
-        assert_eq!((&event.name, Some(event.time)), (&name, record["timestamp"].as_u64()), "{line}");
+        assert_eq!((&event.name, Some(event.time)), (&name, record["timestamp"].as_u64()), "{record}");
         let values: Vec<_> = event.fields.iter().filter(|(name, _)| !is_length(name)).collect();
-        assert_eq!(values.len(), record["fields"].as_object().unwrap().len(), "{line}\n{event:?}");
+        assert_eq!(values.len(), record["fields"].as_object().unwrap().len(), "{record}\n{event:?}");
         for (name, value) in values {
-            assert!(is_told(value, &record["fields"][name]), "{name}: {line}\n{event:?}");
+            assert!(is_told(value, &record["fields"][name]), "{name}: {record}\n{event:?}");
         }
         for (name, told) in
             [("common_pid", "pid"), ("common_flags", "flags"), ("common_preempt_count", "preempt_count")]
         {
             let value = &event.context.iter().find(|(field, _)| field == name).expect(name).1;
-            assert!(is_told(value, &record[told]), "{name}: {line}\n{event:?}");
+            assert!(is_told(value, &record[told]), "{name}: {record}\n{event:?}");
         }
     }
     for (stream, mut rest) in streams {

@@ -16,7 +16,7 @@ use ftrace_event::{EventTable, Machine, NoNames};
 use integration_tests::analyses::{rows, tables};
 use integration_tests::babeltrace;
 use integration_tests::ctf::{self, Event, Value};
-use integration_tests::harness::{Ended, Tmpfs, agent, program, run};
+use integration_tests::harness::{Ended, Tmpfs, agent, program, reported, run};
 use integration_tests::trace_cmd::stored;
 use tracedat::page::{PageBuilder, Push};
 use tracedat::reader::Reader;

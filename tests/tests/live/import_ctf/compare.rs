@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use integration_tests::babeltrace;
-use integration_tests::harness::{agent, run};
+use integration_tests::harness::reported;
 use serde_json::Value as Json;
 
 /// A value that babeltrace2 prints.
@@ -165,11 +165,6 @@ pub(super) fn babeltrace(trace: &Path) -> (Vec<Line>, u64) {
 }
 
 /// The events that `report --json` has.
-pub(super) fn reported(file: &Path) -> Vec<Json> {
-    let ended = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0);
-    ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 /// Whether a value is that which babeltrace2 prints.
 fn is_same(printed: &Printed, json: &Json) -> bool {
     match (printed, json) {

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use compare::*;
-use integration_tests::harness::{Ended, agent, program, run};
+use integration_tests::harness::{Ended, agent, program, reported, run};
 use integration_tests::made_up::{Is, MadeUp};
 use integration_tests::trace_cmd;
 use serde_json::Value as Json;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::chown;
 use std::process::{Child, Command, Stdio};
 
-use integration_tests::harness::wait_for;
+use integration_tests::harness::{reported, wait_for};
 
 use super::*;
 
