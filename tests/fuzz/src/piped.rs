@@ -5,9 +5,9 @@
 use std::fs::File;
 
 use capture::piped::{MAGIC, PipedError, PipedRecording, Scratch, Step, whole};
+use ftrace_event::Endian;
 use tracedat::reader::{LiveRecords, Reader};
 use tracedat::{ChunkCompressor, Compression};
-use ftrace_event::Endian;
 
 /// The kind of frames with texts.
 const TEXT: u8 = 1;

@@ -10,10 +10,10 @@ use std::path::Path;
 
 #[cfg(feature = "spool")]
 use capture::{ArchiveName, Manifest, RecordedChannel, Spool};
+use ftrace_event::{Cmdlines, Endian};
 use stdx::output::Output;
 use tracedat::page::{PageBuilder, Push};
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout};
-use ftrace_event::{Cmdlines, Endian};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -484,6 +484,7 @@ fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Res
             })
             .collect(),
         only: Vec::new(),
+        choices: Vec::new(),
         cpu_count: 2,
         trace_id: 7,
         proc_maps: vec![b"1 0 x\n".to_vec()],

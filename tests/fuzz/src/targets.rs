@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
+use ftrace_event::Endian;
 use ftrace_event::format::name_and_id;
 use ftrace_event::{EventTable, Format, Machine, NoNames, NoSymbols, Printer, RecordReader};
 use tracedat::check::check;
@@ -13,7 +14,6 @@ use tracedat::page::{EventCursor, PageLayout};
 use tracedat::reader::Reader;
 use tracedat::rewrite::{RewriteError, repair as write_repaired};
 use tracedat::{Compression, FileOption, OptionId, layout};
-use ftrace_event::Endian;
 
 /// A target: what is done with some bytes.
 pub(crate) type Target = fn(&[u8]);

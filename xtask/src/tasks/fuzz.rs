@@ -51,7 +51,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
                      -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing";
 
 /// The profile of a program that runs for long.
-const OPTIMISED: &str = "release";
+const OPTIMISED: &str = "fuzz";
 
 /// The profile of a program that runs for less time than optimising it would take.
 const QUICKLY_BUILT: &str = "smoke";
@@ -122,7 +122,7 @@ fn target_dir() -> PathBuf {
     workspace::target_dir().join("fuzz")
 }
 
-/// Cargo for the crate, which is no member of the workspace. No program for eBPF is built: none is loaded.
+/// Cargo for the crate. No program for eBPF is built: none is loaded.
 fn cargo(args: &[&str]) -> Result<Command> {
     fs::create_dir_all(target_dir())?;
     let object = target_dir().join("no-ebpf");
@@ -131,9 +131,7 @@ fn cargo(args: &[&str]) -> Result<Command> {
     }
     let mut cargo = process::cargo(args);
     cargo
-        .args(["--locked", "--manifest-path"])
-        .arg(crate_dir().join("Cargo.toml"))
-        .arg("--target-dir")
+        .args(["--locked", "--package=fuzz", "--features=linked", "--target-dir"])
         .arg(target_dir())
         .env("TRACER_AGENT_EBPF_OBJECT", object);
     Ok(cargo)
