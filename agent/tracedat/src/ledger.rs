@@ -28,8 +28,8 @@ pub struct Ledger {
     /// [`VERSION`], or an older one.
     #[serde(default)]
     pub version: u32,
-    /// What the file was imported from, if another tracer recorded it: then only the clock, and losses as far
-    /// as that tracer tells them, are known.
+    /// The format that the file was imported from, if it was. Of another tracer's recording only the clock,
+    /// and losses as far as that tracer tells them, are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
     /// Whether the file has only a part of what the ledger counts. Then all losses that are known to be in

@@ -52,6 +52,7 @@
 //! | `writer` | writing a file |
 //! | [`reader`] | reading files of any recorder |
 //! | [`ledger`] | losses as this recorder stores them |
+//! | [`provenance`] | the conditions that a recording was made under, as texts for formats of others |
 //! | [`losses`] | what each CPU lost, and where, by the ledger and the marks on pages |
 //! | [`checksum`] | checksums, for damage that breaks no structure |
 //! | [`check`] | finds the faults of a file |
@@ -69,6 +70,7 @@ pub mod ledger;
 pub mod losses;
 pub mod option;
 pub mod page;
+pub mod provenance;
 pub mod reader;
 pub mod rewrite;
 mod section;
