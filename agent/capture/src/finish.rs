@@ -484,7 +484,8 @@ pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     let mut ledger =
         stats.ledger(&manifest.clock_name, manifest.realtime_offset, manifest.realtime_uncertainty);
     ledger.only.clone_from(&manifest.only);
-    if ledger.events.is_none() {
+    // A head has no counts.
+    if ledger.events.as_ref().is_none_or(Vec::is_empty) {
         ledger.choices.clone_from(&manifest.choices);
     }
     options.push(FileOption::Unknown { id: LEDGER_OPTION, bytes: ledger.to_bytes() });

@@ -5,9 +5,10 @@ use super::schema::{Channel, Choice, Event, Field, Rule, Source};
 use super::types::{Integer, Type};
 use ftrace_event::{Array, Format, Location, Machine, Printer, RecordReader};
 use recording::survey::full_name;
-use recording::{CpuStream, NotCarried, Recording};
-use tracedat::initial_state::{Host, InitialState};
-use tracedat::{FileOption, Uname};
+use recording::{CpuStream, Recording};
+use tracedat::FileOption;
+use tracedat::initial_state::InitialState;
+use tracedat::provenance::Recorder;
 
 /// The context of a channel, which is what all events have: names in the records, names in the trace and
 /// types. The event header has the event's number.
@@ -89,14 +90,6 @@ pub(super) fn inline_text(field: &ftrace_event::Field) -> Option<usize> {
     (inline && field.size > 0).then_some(field.size as usize)
 }
 
-/// What the format has no place for of the state at the start.
-pub(super) fn state_not_carried(state: &InitialState) -> NotCarried {
-    let mut not_carried = NotCarried::default();
-    let entries = state.threads.len() + state.files.len() + state.interrupts.len();
-    not_carried.add("entries of the state at the start (format lttng has them)", entries as u64);
-    not_carried
-}
-
 /// What the metadata say of the trace.
 pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {
     let mut env = machine_env(recording, state);
@@ -116,7 +109,7 @@ pub(super) fn machine_env(
     recording: &Recording<'_>,
     state: Option<&InitialState>,
 ) -> Vec<(&'static str, String)> {
-    let host = host(recording, state);
+    let host = recording.host(state);
     vec![
         ("hostname", quoted(&host.hostname)),
         ("domain", quoted("kernel")),
@@ -132,23 +125,14 @@ pub(super) fn machine(
     recording: &Recording<'_>,
     state: Option<&InitialState>,
 ) -> Option<(&'static str, String)> {
-    let machine = host(recording, state).machine;
+    let machine = recording.host(state).machine;
     (!machine.is_empty()).then(|| ("machine", quoted(&machine)))
-}
-
-fn host(recording: &Recording<'_>, state: Option<&InitialState>) -> Host {
-    if let Some(state) = state {
-        return state.host.clone();
-    }
-    let Uname { system, node, release, version, machine } =
-        Uname::of(recording.file().facts()).unwrap_or_default();
-    Host { sysname: system, hostname: node, release, version, machine, ..Host::default() }
 }
 
 /// The program that recorded.
 pub(super) fn recorder(recording: &Recording<'_>) -> String {
     let version = recording.file().facts().find_map(|fact| match fact {
-        FileOption::Version(text) => Some(text.trim().to_owned()),
+        FileOption::Version(text) => Some(Recorder::first(text.trim()).to_owned()),
         _ => None,
     });
     version.unwrap_or_else(|| "unknown".to_owned())

@@ -84,13 +84,15 @@ pub use published::{
     Chunk as PublishedChunk, Consumer, MetadataFile, OpenFile, Packet, PacketFile, Publication,
     State as Published, Stream as PublishedStream, Trace as PublishedTrace,
 };
-use recording::{ExportError, Format, Job, Recording};
+use recording::{Description, ExportError, Format, Job, Recording};
 use schema::{Channel, Clock, Rules, Trace};
 use stdx::output::Directory;
 pub use stream::PACKET as PACKET_BYTES;
 use stream::{EventHeader, StreamOptions, StreamWriter};
 use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
+use tracedat::ledger::Ledger;
+use tracedat::provenance::BufferName;
 pub use writer::{Chunk, Taken, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
@@ -124,6 +126,15 @@ impl Format for Ctf {
         }
     }
 
+    fn keeps(&self) -> &'static [Description] {
+        match self {
+            Self::Kernel => &[Description::Choice, Description::Buffers],
+            Self::Lttng => {
+                &[Description::Choice, Description::Buffers, Description::Disks, Description::State]
+            }
+        }
+    }
+
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
         let dir = TraceDirectory::create(dir, KERNEL, true)?;
         let mut states = Vec::new();
@@ -133,7 +144,11 @@ impl Format for Ctf {
                 Err(error) => job.not_carried(error.to_string(), 1),
             }
         }
-        let trace = self.trace(recording, states.first());
+        let mut trace = self.trace(recording, states.first());
+        let mut provenance = recording.provenance(states.first());
+        let renamed = rename(&mut provenance.buffers, &trace.channels);
+        job.not_carried("buffers whose names files cannot have: only import finds these", renamed);
+        trace.provenance = recording::description::texts(&provenance, job);
         Metadata::create(&dir)?.tell(&trace)?;
         let shapes = Shapes::default();
         job.parallel(recording.cpu_streams(), |cpu_stream| {
@@ -151,23 +166,15 @@ impl Format for Ctf {
             }
             stream.finish(trace.span.1)
         })?;
-        match (self, trace.state_channel()) {
-            (Self::Lttng, Some(id)) if !states.is_empty() => {
-                let mut stream = trace.stream(&dir, (id, 0), trace.span.0, &shapes)?;
-                for state in &states {
-                    stream.pass_pauses(&trace.pauses, trace.clock.shifted(state.began_ns))?;
-                    let channel = &trace.channels[id];
-                    job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
-                }
-                stream.pass_pauses(&trace.pauses, u64::MAX)?;
-                stream.finish(trace.span.1)?;
+        if let Some(id) = trace.state_channel().filter(|_| !states.is_empty()) {
+            let mut stream = trace.stream(&dir, (id, 0), trace.span.0, &shapes)?;
+            for state in &states {
+                stream.pass_pauses(&trace.pauses, trace.clock.shifted(state.began_ns))?;
+                let channel = &trace.channels[id];
+                job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
             }
-            (Self::Lttng, _) => {}
-            (Self::Kernel, _) => {
-                for state in &states {
-                    job.merge_not_carried(kernel::state_not_carried(state));
-                }
-            }
+            stream.pass_pauses(&trace.pauses, u64::MAX)?;
+            stream.finish(trace.span.1)?;
         }
         not_carried(recording, job);
         Ok(())
@@ -194,7 +201,9 @@ impl Ctf {
             }
             trace.channels.push(channel);
         }
-        if state.is_some() {
+        // An import of a trace has its state dump among its events.
+        let is_dumped = recording.events().iter().any(lttng::is_of_state);
+        if state.is_some() && !is_dumped {
             self.add_state_channel(&mut trace, &mut names);
         }
         trace
@@ -218,6 +227,7 @@ impl Ctf {
                 Self::Kernel => kernel::env(recording, state),
                 Self::Lttng => lttng::env(recording, state),
             },
+            provenance: Vec::new(),
             pauses: pauses.filter(|from| *from <= span.1).map(|from| clock.shifted(from)).collect(),
             clock,
             channels: Vec::new(),
@@ -299,6 +309,27 @@ impl Ctf {
         if self == Self::Lttng {
             trace.channels.push(lttng::state_channel(file_name("statedump", names)));
         }
+    }
+
+    /// The provenance of a recording that goes on, as far as its head has it: nothing has been counted.
+    fn provenance_of_head(
+        self,
+        recording: &Recording<'_>,
+        state: Option<&InitialState>,
+        channels: &[Channel],
+    ) -> Vec<(String, String)> {
+        // A state dump has the threads of its time.
+        let mut provenance = recording.provenance(state.filter(|_| self == Self::Kernel));
+        provenance.machine.get_or_insert_default().host = recording.host(state);
+        let buffer = |channel: &Channel| BufferName { name: channel.buffer.clone(), ..BufferName::default() };
+        let of_events = channels.iter().filter(|channel| channel.buffer != lttng::STATE_BUFFER);
+        provenance.buffers = of_events.map(buffer).collect();
+        rename(&mut provenance.buffers, channels);
+        for ledger in &mut provenance.ledgers {
+            let (only, choices) = (std::mem::take(&mut ledger.only), std::mem::take(&mut ledger.choices));
+            *ledger = Ledger { version: ledger.version, only, choices, ..Ledger::default() };
+        }
+        provenance.texts().texts
     }
 
     /// The same recording always gets the same one, and another one for each format.
@@ -460,6 +491,18 @@ fn file_name(buffer: &str, taken: &mut BTreeSet<String>) -> String {
         name = format!("{first}-{number}");
     }
     name
+}
+
+/// Gives buffers the names that their channels have. Returns how many have another one than in the recording.
+fn rename(buffers: &mut [BufferName], channels: &[Channel]) -> u64 {
+    let mut renamed = 0;
+    for buffer in buffers {
+        let Some(channel) = channels.iter().find(|channel| channel.buffer == buffer.name) else { continue };
+        channel.name.clone_into(&mut buffer.renamed);
+        let expected = if buffer.name.is_empty() { TOP_CHANNEL } else { &buffer.name };
+        renamed += u64::from(buffer.renamed != expected);
+    }
+    renamed
 }
 
 /// What the layout cannot say of any recording.

@@ -209,6 +209,9 @@ env {{
     for (name, value) in &trace.env {
         let _ = writeln!(text, "\t{name} = {value};");
     }
+    for (name, value) in &trace.provenance {
+        let _ = writeln!(text, "\t{name} = {};", quoted(value));
+    }
     text += "};\n\n";
     clock(&trace.clock, &mut text);
     text += STRUCTURES;

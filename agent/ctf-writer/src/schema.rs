@@ -12,6 +12,8 @@ pub(super) struct Trace {
     pub(super) uuid: [u8; 16],
     /// Names and values as the metadata have them.
     pub(super) env: Vec<(&'static str, String)>,
+    /// Names and texts of the recording's provenance, which stand behind them.
+    pub(super) provenance: Vec<(String, String)>,
     pub(super) clock: Clock,
     /// First and last time; of a recording that goes on, the last one that can be.
     pub(super) span: (u64, u64),

@@ -13,6 +13,7 @@ use super::traces::{self, Found};
 use super::{METADATA, metadata, stream};
 use recording::ExportError;
 use stdx::output::Directory;
+use tracedat::provenance;
 
 /// Longest metadata that are read, of all traces together.
 const MAX_METADATA: u64 = 256 << 20;
@@ -199,6 +200,8 @@ fn of_text(text: &str) -> Trace {
         let Some((name, value)) = line.trim().trim_end_matches(';').split_once(" = ") else { continue };
         let value = value.trim_matches('"');
         match (block, name) {
+            // Importers read these.
+            ("env", name) if name.starts_with(provenance::PREFIX) => {}
             ("env", name) => trace.env.push((name.to_owned(), value.to_owned())),
             ("clock", "offset") => trace.clock_offset_ns = value.parse().unwrap_or(0),
             ("event", "name") => trace.events.push(value.to_owned()),

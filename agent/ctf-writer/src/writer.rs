@@ -12,10 +12,10 @@ use super::owner::Owner;
 use super::published::Publication;
 use super::schema::Trace;
 use super::stream::StreamWriter;
-use super::{Ctf, Shapes, TraceDirectory, kernel, lttng};
+use super::{Ctf, Shapes, TraceDirectory, lttng};
 use ftrace_event::EventTable;
 use recording::survey::lost_by_cpu;
-use recording::{ExportError, NotCarried, Recording, TraceFile};
+use recording::{ExportError, Format, NotCarried, Recording, TraceFile};
 use stdx::output::Directory;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{Ledger, Pause};
@@ -127,6 +127,7 @@ impl TraceWriter {
                 trace.channels.push(channel);
             }
         }
+        trace.provenance = naming.provenance_of_head(&recording, state.as_ref(), &trace.channels);
         // It may be known only later, and has its place then.
         naming.add_state_channel(&mut trace, &mut names);
         let events = recording.into_events();
@@ -226,6 +227,16 @@ impl TraceWriter {
         self.events = recording.into_events();
     }
 
+    /// Takes the provenance from a head, for metadata that are written again.
+    fn know_provenance(&mut self, head: &TraceFile) {
+        if !self.of_programs {
+            let recording = Recording::of_head(head);
+            let state = head.initial_state().ok().flatten();
+            self.trace.provenance =
+                self.naming.provenance_of_head(&recording, state.as_ref(), &self.trace.channels);
+        }
+    }
+
     /// Takes the descriptions of events, and how the clock stands to wall time, from another head of the same
     /// recording, and writes all metadata again.
     ///
@@ -233,6 +244,7 @@ impl TraceWriter {
     /// The metadata cannot be written; what is there stays.
     pub fn describe_again(&mut self, head: &TraceFile) -> Result<(), ExportError> {
         self.describe(head);
+        self.know_provenance(head);
         self.metadata.rewrite(&self.trace)
     }
 
@@ -394,6 +406,7 @@ impl TraceWriter {
         self.trace.pauses.clear();
         self.dir = chunk.create(self.trace.uuid)?;
         self.describe(head);
+        self.know_provenance(head);
         self.metadata.move_to(&self.dir, &self.trace)?;
         let Self { streams, state, dir, .. } = self;
         for stream in streams.iter_mut().flatten().flatten() {
@@ -453,7 +466,7 @@ impl TraceWriter {
             return Ok(());
         }
         let Some(id) = self.trace.state_channel() else {
-            self.not_carried.merge(kernel::state_not_carried(state));
+            self.not_carried.merge(recording::description::not_kept_of_state(state, self.naming.keeps()));
             return Ok(());
         };
         let stream = match &mut self.state {

@@ -54,6 +54,7 @@
 //! | [`survey`] | the events of a recording, and its records by channel and CPU |
 //! | [`job`] | threads, progress, cancelling, counts of data that a format cannot hold |
 //! | [`staging`] | the directory that replaces the target when it is complete |
+//! | [`description`] | what a recording has beside its records, and which formats keep it |
 //! | [`snapshot`] | the state of the machine at the start, for formats that have such events |
 //! | `messages` | texts that records refer to |
 //! | `processes` | names of processes and threads |
@@ -61,6 +62,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod description;
 pub mod error;
 pub mod job;
 mod messages;
@@ -71,6 +73,7 @@ pub mod survey;
 
 use std::path::PathBuf;
 
+pub use description::Description;
 pub use error::ExportError;
 pub use job::{Job, Progress};
 pub use messages::TextRecords;
@@ -96,6 +99,11 @@ pub trait Format: Sync {
     /// The file in the directory that is the export, for a format of one file. The target is that file then.
     fn file(&self) -> Option<&'static str> {
         None
+    }
+
+    /// What it keeps of a recording beside records. Of the others, [`export`] counts what the recording has.
+    fn keeps(&self) -> &'static [Description] {
+        &[]
     }
 
     /// Writes the recording into `dir`, an empty directory. Nobody sees the directory before this returns;
@@ -157,6 +165,7 @@ pub fn export(
     // Before the work, so that a refusal comes early.
     let staging = staging::Staging::create(target, format.file())?;
     let recording = Recording::survey(file, job)?;
+    description::count_others(&recording, format.keeps(), job);
     format.write(&recording, staging.dir(), job)?;
     let (path, bytes) = staging.commit()?;
     Ok(Exported { path, bytes, events: job.progress().events, not_carried: job.take_not_carried() })

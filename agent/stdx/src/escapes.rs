@@ -9,6 +9,11 @@ use crate::terminal::{self, Lines};
 /// The line that texts with such bytes begin with.
 pub const NOTE: &str = r"# tracer-agent: \xHH is the byte HH";
 
+/// The beginning of other comments for programs in such texts.
+pub const COMMENT: &str = "# tracer-agent: ";
+/// The beginning of one that names the buffer of the lines behind it.
+pub const BUFFER: &str = "buffer ";
+
 /// Escapes what `text` has from byte `from` on: line feeds and tabs, and what [`terminal`] escapes.
 pub fn escape_from(text: &mut Vec<u8>, from: usize) {
     let tail = text.get(from..).unwrap_or_default();

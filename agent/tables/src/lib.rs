@@ -91,7 +91,7 @@ use self::{
 #[cfg(feature = "columnar")]
 use recording::Exported;
 use recording::TABLES;
-use recording::{ExportError, Format, Job, Recording, TraceFile};
+use recording::{Description, ExportError, Format, Job, Recording, TraceFile};
 use stdx::output::Directory;
 
 /// Nanoseconds of a day.
@@ -224,6 +224,7 @@ impl Tables {
         let root = dataset::open_root(root)?;
         let path = root.path().to_owned();
         let recording = Recording::survey(file, job)?;
+        recording::description::count_others(&recording, self.keeps(), job);
         let export = self.of(&recording, job)?;
         let About { id, hostname, .. } = &export.about;
         let begin = recording.span().and_then(|(first, _)| day_of(columns::wall(first, &recording)));
@@ -262,6 +263,10 @@ impl Format for Tables {
     #[cfg(feature = "columnar")]
     fn file(&self) -> Option<&'static str> {
         (self.format == TableFormat::Sqlite).then_some(sqlite::FILE)
+    }
+
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::Buffers, Description::ValueNames, Description::Addresses, Description::Symbols]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -256,6 +256,11 @@ pub(super) fn operation_bits(letters: &[u8]) -> Option<u32> {
     Some(bits)
 }
 
+/// Whether an event is of a state dump, in an import of a trace.
+pub(super) fn is_of_state(event: &Printer) -> bool {
+    event.system() == "lttng" && event.name().starts_with("lttng_statedump_")
+}
+
 /// What the metadata say of the trace. It claims the version of lttng-modules whose names it has, because
 /// readers choose names by it, and says who made it.
 pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {

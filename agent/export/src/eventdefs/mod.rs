@@ -37,7 +37,7 @@ use recording::error::ExportError;
 use recording::job::Job;
 use recording::staging::{create_dir, create_file};
 use recording::survey::{CpuStream, Recording};
-use recording::{Format, full_name};
+use recording::{Description, Format, full_name};
 use stdx::not_carried::NotCarried;
 use stdx::output::Directory;
 
@@ -87,6 +87,10 @@ impl EventDefs {
 impl Format for EventDefs {
     fn name(&self) -> &'static str {
         "ltt-eventdefs"
+    }
+
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::State]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -31,7 +31,7 @@ use recording::error::ExportError;
 use recording::job::Job;
 use recording::staging::create_file;
 use recording::survey::{CpuStream, Recording};
-use recording::{Format, full_name};
+use recording::{Description, Format, full_name};
 use stdx::not_carried::NotCarried;
 use stdx::output::Directory;
 use tracedat::FileOption;
@@ -124,6 +124,10 @@ pub(super) fn check_block_size(size: u32) -> Result<(), ExportError> {
 impl Format for Lttng2008 {
     fn name(&self) -> &'static str {
         "lttng-2008"
+    }
+
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::Buffers, Description::State]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -47,7 +47,7 @@ impl Chunk {
         hand_on: &mut HandOn<'_, (Vec<u8>, u64)>,
     ) -> Result<(), Ended> {
         let (mut text, mut escaped) = (Vec::new(), 0);
-        let (mut stack, mut at) = (Stack::default(), 0);
+        let (mut stack, mut at, mut buffer) = (Stack::default(), 0, None);
         let mut next = |count: usize, frames: &mut Vec<u64>| {
             frames.clear();
             frames.extend_from_slice(self.addresses.get(at..at + count).unwrap_or_default());
@@ -57,6 +57,10 @@ impl Chunk {
             next(frames.kernel, &mut stack.kernel);
             next(frames.user, &mut stack.user);
             stack.process = frames.process;
+            // Chunks do not know of each other.
+            if buffer.replace(record.buffer) != Some(record.buffer) {
+                lines.buffer(record.buffer, &mut text);
+            }
             escaped += u64::from(lines.print(&record, said, &stack, &mut text));
             if text.len() >= MOST_TEXT {
                 hand_on((std::mem::take(&mut text), std::mem::take(&mut escaped)))?;

@@ -63,6 +63,8 @@ pub(super) struct Shared<'l, 'r> {
     pub(super) processes: Processes,
     /// Stacks whose event is not known.
     pub(super) stray_stacks: u64,
+    /// Records with flags.
+    pub(super) flagged: u64,
 }
 
 impl<'r> Joined<'r> {
@@ -116,6 +118,7 @@ impl<'r> Joined<'r> {
             waiting.push_back(Entry::of(&record, Said::Lost(missed), spare.pop()));
         }
         let What::Event { printer, flags } = shared.lines.what(&record) else { return };
+        shared.flagged += u64::from(flags != 0);
         let origin = Origin { stream: (record.buffer, record.cpu), flags };
         let key = (record.buffer, origin.context());
         if printer.is_stack() {

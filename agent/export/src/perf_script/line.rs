@@ -45,6 +45,7 @@ pub(super) struct Lines<'r> {
     symbols: SymbolTable,
     plans: FastMap<u16, Plan<'r>>,
     has_stacks: bool,
+    has_buffers: bool,
 }
 
 impl<'r> Lines<'r> {
@@ -62,6 +63,7 @@ impl<'r> Lines<'r> {
             symbols,
             plans: recording.events().iter().map(plan).collect(),
             has_stacks: recording.events().iter().any(Printer::is_stack),
+            has_buffers: recording.cpu_streams().iter().any(|of| !of.channel.is_empty()),
         }
     }
 
@@ -82,6 +84,20 @@ impl<'r> Lines<'r> {
     pub(super) fn thread(&self, record: &Record<'_>) -> u32 {
         let plan = record.event_id().and_then(|id| self.plans.get(&id));
         plan.and_then(|plan| plan.pid).and_then(|pid| pid.number(record.data)).map_or(0, |pid| pid as u32)
+    }
+
+    /// Prints which buffer the next lines are of, where they may be of several.
+    pub(super) fn buffer(&self, index: usize, out: &mut Vec<u8>) {
+        if !self.has_buffers {
+            return;
+        }
+        let name = self.recording.file().buffers().get(index).map_or("", |buffer| &buffer.name);
+        out.extend_from_slice(escapes::COMMENT.as_bytes());
+        out.extend_from_slice(escapes::BUFFER.as_bytes());
+        let start = out.len();
+        out.extend_from_slice(name.as_bytes());
+        escapes::escape_from(out, start);
+        out.push(b'\n');
     }
 
     /// Prints what is said of a record. Gives whether a line cannot have its texts as they are.

@@ -17,7 +17,9 @@
 //! ```
 //!
 //! Losses, of which `perf script` prints nothing, are comments. What a line cannot have is written as `\xHH`,
-//! and so is a backslash that something like it follows; the first line says so.
+//! and so is a backslash that something like it follows; the first line says so. Comments behind it have the
+//! recording's [provenance](tracedat::provenance). In a recording with named buffers, one names the buffer of
+//! the lines that follow.
 //!
 //! | file | subject |
 //! |---|---|
@@ -36,7 +38,7 @@ use std::io::Write as _;
 use self::chunk::Chunk;
 use self::joined::{Entry, Joined, Shared};
 use self::line::{Lines, Said};
-use recording::{ExportError, Format, Job, NotCarried, Processes, Recording, Snapshot, staging};
+use recording::{Description, ExportError, Format, Job, NotCarried, Processes, Recording, Snapshot, staging};
 use stdx::escapes;
 use stdx::output::Directory;
 use stdx::parallel;
@@ -61,6 +63,10 @@ impl Format for PerfScript {
         Some(FILE)
     }
 
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::Choice, Description::Buffers, Description::ValueNames]
+    }
+
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
         if !recording.counts_nanoseconds() {
             return Err(ExportError::Unsupported(format!(
@@ -72,8 +78,12 @@ impl Format for PerfScript {
         let state = Snapshot::of(recording, job);
         let lines = Lines::new(recording);
         let processes = Processes::new(state.as_ref(), recording);
-        let mut shared = Shared { lines: &lines, processes, stray_stacks: 0 };
+        let mut shared = Shared { lines: &lines, processes, stray_stacks: 0, flagged: 0 };
         writeln!(file, "{}", escapes::NOTE).map_err(ExportError::io("write", &path))?;
+        let provenance = recording.provenance(state.as_ref().map(|state| &state.state));
+        for (name, value) in recording::description::texts(&provenance, job) {
+            writeln!(file, "{}{name} {value}", escapes::COMMENT).map_err(ExportError::io("write", &path))?;
+        }
         let mut escaped = 0;
         let take = |(text, escaped_here): (Vec<u8>, u64)| {
             escaped += escaped_here;
@@ -94,6 +104,7 @@ impl Format for PerfScript {
         let mut not_carried = NotCarried::default();
         not_carried.add("stacks whose event is not known, which are lines of their own", shared.stray_stacks);
         not_carried.add("texts that are not UTF-8, or that a line cannot have, which are escaped", escaped);
+        not_carried.add("flags of records, as of interrupts, which a line has no place for", shared.flagged);
         job.merge_not_carried(not_carried);
         Ok(())
     }
@@ -132,7 +143,10 @@ fn merge(
     }
     for of in recording.cpu_streams() {
         let Some(missed) = of.lost_at_end() else { continue };
-        let (buffer, timestamp) = (of.parts().first().copied().unwrap_or(0), of.counts.last.unwrap_or(0));
+        // A CPU that lost all of its events is in no buffer.
+        let named = || recording.file().buffers().iter().position(|buffer| buffer.name == of.channel);
+        let buffer = of.parts().first().copied().or_else(named).unwrap_or(0);
+        let timestamp = of.counts.last.unwrap_or(0);
         let (cpu, data, endian) = (of.cpu, &[][..], recording.machine().endian);
         let behind = Record { reader: 0, buffer, cpu, timestamp, missed: None, data, endian };
         give(&Entry::of(&behind, Said::Lost(missed), None))?;

@@ -44,7 +44,9 @@ use self::lanes::{Lane, Lanes};
 use self::out::Out;
 use crate::tracks::Slicer;
 use ftrace_event::SymbolTable;
-use recording::{ExportError, Format, Job, MOST_RECORDS, MOST_TEXT, Recording, Snapshot, create_file};
+use recording::{
+    Description, ExportError, Format, Job, MOST_RECORDS, MOST_TEXT, Recording, Snapshot, create_file,
+};
 use report::json::string;
 use stdx::fast_map::FastMap;
 use stdx::output::Directory;
@@ -70,6 +72,10 @@ impl Format for Chrome {
 
     fn file(&self) -> Option<&'static str> {
         Some(FILE)
+    }
+
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::Buffers, Description::ValueNames, Description::Addresses, Description::Symbols]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -40,7 +40,7 @@ use self::blocks::{Blocks, Done, Item, Written};
 use self::builder::Builder;
 use self::document::Document;
 use self::events::Packer;
-use recording::{ExportError, Format, Job, Recording, create_file};
+use recording::{Description, ExportError, Format, Job, Recording, create_file};
 use stdx::output::Directory;
 use stdx::parallel;
 use stdx::parallel::HandOn;
@@ -81,6 +81,10 @@ impl Format for Timeline {
 
     fn file(&self) -> Option<&'static str> {
         Some(FILE)
+    }
+
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::Buffers, Description::ValueNames, Description::Addresses, Description::Symbols]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
