@@ -1,18 +1,20 @@
 //! The trace.dat of what a sink was given.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
+use super::sink::MAX_CPUS;
 use super::sink::{Event, Facts, LOSS, Lost, Stream};
 use super::spool::Merge;
-use super::{BufferId, ImportError, Imported, Sink, event};
+use super::{BufferId, ImportError, Imported, Sink, event, provenance};
 use ftrace_event::{Cmdlines, Endian};
 use tracedat::initial_state::{Host, InitialState, Thread};
 use tracedat::layout::MIN_PAGE_SIZE;
 use tracedat::ledger;
 use tracedat::ledger::{Ledger, LedgerCpu, Losses};
 use tracedat::page::{PageBuilder, PageError, PageLayout, Push};
+use tracedat::provenance::Recorder;
 use tracedat::{
     Buffer, BufferWriter, Compression, EventSystem, FileOption, OptionId, Section, SectionId, Setup, Uname,
     WriteError, Writer,
@@ -71,6 +73,9 @@ pub(super) fn write<W: Write + Seek>(
         imported: Some(format.to_owned()),
         clock: Some(facts.clock.clone()).filter(|clock| !clock.is_empty()),
         realtime_offset_ns: facts.wall_offset,
+        realtime_uncertainty_ns: facts
+            .wall_offset
+            .and_then(|_| facts.provenance.clock.as_ref()?.uncertainty_ns),
         ..Ledger::default()
     };
     let streams: BTreeMap<(BufferId, u32), Stream> = streams.into_iter().collect();
@@ -91,9 +96,11 @@ pub(super) fn write<W: Write + Seek>(
         statistics(&mut writer, name, &cpus)?;
         ledger.cpus.extend(cpus.iter().map(|(cpu, written, lost)| ledger_row(name, *cpu, *written, *lost)));
     }
-    writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes: ledger.to_bytes() })?;
+    for ledger in provenance::ledgers(ledger, &facts.provenance.ledgers, MAX_CPUS) {
+        writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes: ledger.to_bytes() })?;
+    }
     if let Some((first, _)) = imported.span.filter(|_| !processes.is_empty()) {
-        let bytes = state(&processes, &tasks, &facts.uname, first)
+        let bytes = state(&processes, &tasks, host(&facts), first)
             .encode()
             .map_err(|source| WriteError::Io { what: "the processes of threads", source })?;
         writer.option(&FileOption::Unknown { id: InitialState::OPTION, bytes })?;
@@ -102,33 +109,33 @@ pub(super) fn write<W: Write + Seek>(
 }
 
 /// The threads whose processes the source has, as our recorder would have seen them when it began.
-fn state(processes: &BTreeMap<u32, u32>, tasks: &Cmdlines, uname: &Uname, first: u64) -> InitialState {
+fn state(processes: &BTreeMap<u32, u32>, tasks: &Cmdlines, host: Host, first: u64) -> InitialState {
     let thread = |tid: u32, tgid: u32| Thread {
         tid,
         tgid,
         comm: tasks.get(tid).map(|comm| String::from_utf8_lossy(comm).into_owned()).unwrap_or_default(),
         ..Thread::default()
     };
-    let mains: BTreeSet<u32> =
-        processes.values().copied().filter(|tgid| !processes.contains_key(tgid)).collect();
-    let threads = processes.iter().map(|(tid, tgid)| thread(*tid, *tgid));
+    let mains = processes.values().copied().map(|tgid| (tgid, tgid));
+    // What a source says of a thread counts more than that it is a process.
+    let all: BTreeMap<u32, u32> = mains.chain(processes.iter().map(|(tid, tgid)| (*tid, *tgid))).collect();
     InitialState {
         version: InitialState::VERSION,
         began_ns: first,
         ended_ns: first,
         // Nobody has looked at anything else.
         cut_short: true,
-        host: Host {
-            hostname: uname.node.clone(),
-            sysname: uname.system.clone(),
-            release: uname.release.clone(),
-            version: uname.version.clone(),
-            machine: uname.machine.clone(),
-            ..Host::default()
-        },
-        threads: threads.chain(mains.iter().map(|tgid| thread(*tgid, *tgid))).collect(),
+        host,
+        threads: all.into_iter().map(|(tid, tgid)| thread(tid, tgid)).collect(),
         ..InitialState::default()
     }
+}
+
+/// The machine.
+fn host(facts: &Facts) -> Host {
+    let Uname { system, node, release, version, machine } = facts.uname.clone();
+    let known = facts.provenance.machine.as_ref().map(|machine| machine.host.clone());
+    Host { sysname: system, hostname: node, release, version, machine, ..known.unwrap_or_default() }
 }
 
 impl Imported {
@@ -221,7 +228,8 @@ fn options<W: Write + Seek>(writer: &mut Writer<W>, facts: &Facts, date: bool) -
     let version = env!("CARGO_PKG_VERSION");
     let recorder = without_nul(&facts.recorder);
     let recorder = if recorder.is_empty() { "another tracer" } else { &recorder };
-    writer.option(&FileOption::Version(format!("tracer-agent {version}, imported from {recorder}")))?;
+    let importer = format!("tracer-agent {version}");
+    writer.option(&FileOption::Version(Recorder::imported(&importer, Recorder::first(recorder))))?;
     let Uname { system, node, release, version, machine } = &facts.uname;
     let words = [system, node, release, version, machine].map(|word| without_nul(word));
     let words: Vec<_> = words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()).collect();

@@ -35,6 +35,7 @@
 //! | [`sink`] | the receiver of events, facts, tasks, records and losses |
 //! | [`open`] | from a path or a stream to a source |
 //! | `ftrace` | events that ftrace itself makes, laid out as it does |
+//! | `provenance` | what a source has of the recording that it was exported from |
 //! | `spool` | any number of records, sorted by time |
 //! | `file` | the trace.dat |
 //! | [`text`] | the text of tracefs, `trace-cmd report` and `perf script` |
@@ -50,6 +51,7 @@ mod file;
 mod ftrace;
 pub mod open;
 pub mod perf;
+mod provenance;
 #[cfg(test)]
 mod read_back;
 pub mod sink;

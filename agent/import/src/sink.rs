@@ -13,6 +13,7 @@ use ftrace_event::{Cmdlines, Endian};
 use stdx::not_carried::NotCarried;
 use stdx::output::Directory;
 use tracedat::Uname;
+use tracedat::provenance::Provenance;
 use tracedat::rewrite::{Progress, Watch};
 
 /// The most bytes of a record that fit on the largest page that is written.
@@ -20,6 +21,9 @@ pub(super) const MAX_RECORD: usize = (1 << 20) - 24;
 
 /// CPUs with higher numbers are more likely damage than a machine, and readers make arrays of all below.
 pub(super) const MAX_CPUS: u32 = 1 << 16;
+
+/// More buffers than any recording has.
+const MAX_BUFFERS: usize = 1 << 12;
 
 /// A kernel has no more threads at a time (`PID_MAX_LIMIT` of include/linux/threads.h).
 const MAX_THREADS: usize = 1 << 22;
@@ -87,6 +91,9 @@ pub struct Facts {
     pub header_event: String,
     /// The program that recorded, and its version: `perf 6.1`.
     pub recorder: String,
+    /// More of the recording that the source was exported from, as far as it says so. What other members say,
+    /// counts.
+    pub provenance: Provenance,
 }
 
 /// An event, as far as it was described.
@@ -183,11 +190,15 @@ impl<'w> Sink<'w> {
     /// The buffer of that name; it is there from then on. NULs in a name become `_`.
     pub fn buffer(&mut self, name: &str) -> BufferId {
         let name = name.replace('\0', "_");
-        let index = self.buffers.iter().position(|other| *other == name).unwrap_or_else(|| {
-            self.buffers.push(name);
-            self.buffers.len() - 1
-        });
-        BufferId(index as u32)
+        if let Some(index) = self.buffers.iter().position(|other| *other == name) {
+            return BufferId(index as u32);
+        }
+        if self.buffers.len() >= MAX_BUFFERS {
+            self.not_carried("records and losses of more than 4096 buffers, which are in the top one", 1);
+            return BufferId::TOP;
+        }
+        self.buffers.push(name);
+        BufferId((self.buffers.len() - 1) as u32)
     }
 
     /// Describes an event by its fields. One of the same system and name that has other fields gets a number

@@ -1,6 +1,6 @@
 //! The import: what is read of a trace becomes what a sink takes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use super::directory::{self, Part, Parts};
@@ -13,9 +13,10 @@ use super::stream::Item;
 use super::threads::Threads;
 use super::types::{Struct, Type};
 use crate::sink::MAX_CPUS;
-use crate::{At, BufferId, ImportError, Sink, Source};
+use crate::{At, BufferId, ImportError, Sink, Source, provenance};
 use ftrace_event::Endian;
 use tracedat::Uname;
+use tracedat::provenance::{Provenance, Texts};
 
 /// What messages call it.
 const FORMAT: &str = "CTF";
@@ -71,6 +72,14 @@ impl Source for CtfSource {
     fn read(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
         let Some(first) = self.parts.parts.first() else { return Ok(()) };
         facts(first, self.clock.as_ref(), sink);
+        let mut texts = Texts::default();
+        for (name, value) in &first.trace.env {
+            texts.add(name, value);
+        }
+        let described = provenance::take(texts, sink);
+        let shift =
+            described.as_ref().map_or(0, |described| known_clock(described, self.clock.as_ref(), sink));
+        let described = described.unwrap_or_default();
         let what = "traces in the directory that are not of this recording, as those of user space beside that of the kernel: each is imported alone";
         sink.not_carried(what, self.parts.beside);
         let mut files = Vec::new();
@@ -80,10 +89,14 @@ impl Source for CtfSource {
             names.extend(firsts.iter().filter_map(|file| channel(part, file)));
             files.push(firsts);
         }
+        let of_files = described.buffers.iter().filter(|buffer| names.contains(&buffer.renamed));
+        let buffers = provenance::buffers(&of_files.cloned().collect::<Vec<_>>(), sink);
         let mut importer = Importer {
             sink,
             clock: self.clock.as_ref(),
-            shift: 0,
+            recorded: shift,
+            shift,
+            buffers,
             plans: HashMap::new(),
             threads: Threads::default(),
             streams: HashMap::new(),
@@ -104,7 +117,7 @@ impl Source for CtfSource {
                 }
             }
         }
-        importer.finish();
+        importer.finish(&described);
         damage.map_or(Ok(()), Err)
     }
 }
@@ -154,6 +167,30 @@ fn clocks<'t>(of: &'t Struct, names: &mut BTreeSet<&'t str>) {
     }
 }
 
+/// Takes what is known of the clock of a recording that was exported. Gives the nanoseconds that its times
+/// have more than those of the trace: an export writes the wall time of a clock that is ahead of it.
+fn known_clock(described: &Provenance, clock: Option<&Clock>, sink: &mut Sink<'_>) -> i128 {
+    let (Some(known), Some(clock)) = (&described.clock, clock) else { return 0 };
+    let shift = match (known.wall_offset_ns, clock.wall_offset()) {
+        (None, 0) => {
+            sink.facts.wall_offset = None;
+            0
+        }
+        (Some(offset), 0) if offset < 0 => {
+            sink.facts.wall_offset = Some(offset);
+            -i128::from(offset)
+        }
+        (Some(offset), of_trace) if i128::from(offset) == of_trace => {
+            sink.facts.wall_offset = Some(offset);
+            0
+        }
+        // Somebody has changed it since.
+        _ => return 0,
+    };
+    known.name.clone_into(&mut sink.facts.clock);
+    shift
+}
+
 /// What is true of the whole recording.
 fn facts(part: &Part, clock: Option<&Clock>, sink: &mut Sink<'_>) {
     let trace = &part.trace;
@@ -162,7 +199,9 @@ fn facts(part: &Part, clock: Option<&Clock>, sink: &mut Sink<'_>) {
     let facts = &mut sink.facts;
     if let Some(clock) = clock {
         ftrace_clock(clock).clone_into(&mut facts.clock);
-        facts.wall_offset = i64::try_from(clock.wall_offset()).ok().filter(|offset| *offset != 0);
+        // Many tracers write 0 where they know nothing.
+        let is_known = |offset: &i64| *offset != 0 || clock.absolute;
+        facts.wall_offset = i64::try_from(clock.wall_offset()).ok().filter(is_known);
     }
     let machine = match trace.env("machine") {
         Some(machine) => machine.to_owned(),
@@ -243,8 +282,12 @@ struct StreamState {
 struct Importer<'i, 'w> {
     sink: &'i mut Sink<'w>,
     clock: Option<&'i Clock>,
-    /// Nanoseconds that the clock of the part is ahead of the first one's.
+    /// Nanoseconds that times of the recording have more than those of the first part.
+    recorded: i128,
+    /// Nanoseconds to add to the times of the part.
     shift: i128,
+    /// Buffers whose names are known, by their channels.
+    buffers: BTreeMap<String, BufferId>,
     /// By stream and place of the event in it.
     plans: HashMap<(u64, usize), Plan>,
     threads: Threads,
@@ -263,14 +306,17 @@ impl Importer<'_, '_> {
         self.plans.clear();
         let clock = clock_of(&part.trace)?;
         let offset = |clock: Option<&Clock>| clock.map_or(0, Clock::wall_offset);
-        self.shift = offset(clock.as_ref()) - offset(self.clock);
+        self.shift = self.recorded + offset(clock.as_ref()) - offset(self.clock);
         Ok(())
     }
 
     fn file(&mut self, part: &Part, first: &First, names: &BTreeSet<String>) -> Result<(), ImportError> {
         let Some(file) = part.file(&first.name)? else { return Ok(()) };
         let tracing = Tracing::of(&part.trace);
-        let buffer = match channel(part, first) {
+        let channel = channel(part, first);
+        let known = channel.as_ref().and_then(|channel| self.buffers.get(channel)).copied();
+        let buffer = match channel {
+            _ if known.is_some() => known.unwrap_or(BufferId::TOP),
             Some(name) if names.len() > 1 && name != DEFAULT_CHANNEL => self.sink.buffer(&name),
             _ => BufferId::TOP,
         };
@@ -390,11 +436,14 @@ impl Importer<'_, '_> {
         plan.stacks(event, at, common, sink)
     }
 
-    fn finish(self) {
+    fn finish(self, described: &Provenance) {
         let what = "threads of events, which the trace does not tell: 0 is written; `lttng add-context -t tid` has them";
         self.sink.not_carried(what, self.unknown_threads);
-        self.sink.facts.cpu_count = Some(self.cpus).filter(|cpus| *cpus > 0);
+        let known =
+            described.machine.as_ref().and_then(|machine| machine.cpus).filter(|cpus| *cpus <= MAX_CPUS);
+        self.sink.facts.cpu_count = known.or(Some(self.cpus).filter(|cpus| *cpus > 0));
         self.threads.tell(self.sink);
+        provenance::threads(&described.threads, self.sink);
     }
 }
 

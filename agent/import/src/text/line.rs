@@ -6,6 +6,7 @@
 //! COMM TID|PID/TID [CPU] TIME: SYSTEM:EVENT: TEXT        perf script
 //! CPU:N [LOST n EVENTS], CPU:N [n EVENTS DROPPED]        tracefs, trace-cmd; without n if it is not known
 //! # CPU N: n events lost, # CPU N: events lost           exports of ours
+//! # tracer-agent: buffer NAME, # tracer-agent: recording_... exports of ours
 //! COMM PID [CPU] TIME: PERF_RECORD_LOST lost n           perf script
 //! # entries-in-buffer/entries-written: n/n   #P:n        tracefs
 //! # tracer: NAME, # _-----=> irqs-off                    tracefs; each column of flags has such a line
@@ -47,6 +48,8 @@ pub(super) enum Said<'a> {
 pub(super) struct Entry<'a> {
     /// Empty for the top one.
     pub(super) buffer: Cow<'a, str>,
+    /// Whether all lines have a buffer, losses too.
+    pub(super) is_of_buffer: bool,
     pub(super) comm: Cow<'a, [u8]>,
     pub(super) pid: u32,
     /// The process, where the text has it.
@@ -198,7 +201,19 @@ fn entry<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
         {
             let (flags, preempt_count) = flags_of(flags, columns);
             let (buffer, comm, rest) = (String::from_utf8_lossy(buffer), comm.into(), rest.into());
-            return Some(Entry { buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest });
+            let is_of_buffer = false;
+            return Some(Entry {
+                buffer,
+                is_of_buffer,
+                comm,
+                pid,
+                tgid,
+                cpu,
+                flags,
+                preempt_count,
+                time,
+                rest,
+            });
         }
     }
 }
@@ -228,6 +243,7 @@ fn latency<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
         let (buffer, comm) = buffer_of(line.get(..dash)?);
         return Some(Entry {
             buffer: String::from_utf8_lossy(buffer),
+            is_of_buffer: false,
             comm: comm.trim_ascii_start().into(),
             pid,
             tgid: None,

@@ -8,6 +8,7 @@ use super::FORMAT;
 use super::line::{Columns, Entry, Said, header};
 use crate::{ImportError, Sink};
 use stdx::escapes;
+use tracedat::provenance::Texts;
 use tracedat::reader::Source as ReadAt;
 
 /// Most bytes of a line, and of an event with all lines that belong to it: what a field can hold.
@@ -93,6 +94,9 @@ pub(super) struct Lines<'a> {
     cut: u64,
     /// Whether bytes are written as `\xHH`.
     is_escaped: bool,
+    /// The buffer of the lines, of a text whose comments name it.
+    buffer: Option<String>,
+    provenance: Texts,
     frames: u64,
 }
 
@@ -186,6 +190,8 @@ impl<'a> Lines<'a> {
             ignored: Unread::default(),
             cut: 0,
             is_escaped: false,
+            buffer: None,
+            provenance: Texts::default(),
             frames: 0,
         }
     }
@@ -210,6 +216,28 @@ impl<'a> Lines<'a> {
         self.frames
     }
 
+    /// The buffer of the last line, of a text whose comments name it.
+    pub(super) fn buffer(&self) -> Option<&str> {
+        self.buffer.as_deref()
+    }
+
+    /// What comments say of the recording.
+    pub(super) fn take_provenance(&mut self) -> Texts {
+        std::mem::take(&mut self.provenance)
+    }
+
+    /// Takes a comment of our exports. Gives whether the line is one.
+    fn take_comment(&mut self) -> bool {
+        let Some(text) = self.line.strip_prefix(escapes::COMMENT.as_bytes()) else { return false };
+        if let Some(name) = text.strip_prefix(escapes::BUFFER.as_bytes()) {
+            let name = escapes::unescaped(name);
+            self.buffer = Some(String::from_utf8_lossy(&name).into_owned());
+            return true;
+        }
+        let text = String::from_utf8_lossy(text);
+        text.split_once(' ').is_some_and(|(name, value)| self.provenance.add(name, value))
+    }
+
     /// No more lines belong to the event.
     fn close(&mut self) -> Option<(u64, Said<'static>)> {
         self.open.take().map(|entry| (self.open_number, Said::Event(entry)))
@@ -231,12 +259,18 @@ impl<'a> Lines<'a> {
                 continue;
             }
             self.is_escaped |= self.line == escapes::NOTE.as_bytes();
+            if self.is_escaped && self.take_comment() {
+                continue;
+            }
             match Said::of(&self.line, &self.columns) {
                 Said::Event(entry) => {
                     let mut entry = owned(entry);
                     if self.is_escaped {
                         entry.comm = escapes::unescaped(&entry.comm).into_owned().into();
                         entry.rest = escapes::unescaped(&entry.rest).into_owned().into();
+                        if let Some(buffer) = &self.buffer {
+                            (entry.buffer, entry.is_of_buffer) = (buffer.clone().into(), true);
+                        }
                     }
                     let before = self.close();
                     (self.open, self.open_number) = (Some(entry), self.number);
@@ -332,9 +366,10 @@ impl<'a> Lines<'a> {
 }
 
 fn owned(entry: Entry<'_>) -> Entry<'static> {
-    let Entry { buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest } = entry;
+    let Entry { buffer, is_of_buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest } = entry;
     Entry {
         buffer: buffer.into_owned().into(),
+        is_of_buffer,
         comm: comm.into_owned().into(),
         pid,
         tgid,

@@ -38,8 +38,10 @@ use self::known::KnownFormat;
 use self::line::{Columns, Entry, GRAPH, Header, Said, split_event};
 use self::lines::{Input, Lines, Unread, is_page};
 use self::shape::{Parsed, Shape};
-use super::{At, Common, EventId, ImportError, Sink, Source};
+use super::{At, Common, EventId, ImportError, Sink, Source, provenance};
 use ftrace_event::Endian;
+use stdx::escapes;
+use tracedat::provenance::Provenance;
 use tracedat::reader::Source as ReadAt;
 
 /// What the source is, in messages.
@@ -65,6 +67,7 @@ impl TextTrace {
         let mut columns = Columns::default();
         let mut lines = beginning.split(|byte| *byte == b'\n').take(64);
         is_page(beginning)
+            || beginning.starts_with(escapes::NOTE.as_bytes())
             || lines.any(|line| match Said::of(line, &columns) {
                 Said::Event(_) | Said::Lost { .. } => true,
                 Said::Header(header) => {
@@ -189,7 +192,10 @@ impl Source for TextTrace {
 
     fn read(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
         let (file, len) = self.input.settle(sink)?;
-        let mut events = survey(&mut Lines::of(file, len), len, self.formats.as_ref(), sink)?;
+        let mut lines = Lines::of(file, len);
+        let mut events = survey(&mut lines, len, self.formats.as_ref(), sink)?;
+        let described = provenance::take(lines.take_provenance(), sink).unwrap_or_default();
+        begin(&described, sink);
         for ((system, name), known) in &mut events {
             if let Some(unread) = known.settle() {
                 let what = format!("texts of {system}:{name} that the kernel's format does not print");
@@ -206,8 +212,22 @@ impl Source for TextTrace {
                 None => sink.event(&known.shape.spec(system, name))?,
             });
         }
-        convert(&mut Lines::of(file, len), len, &mut events, sink)
+        convert(&mut Lines::of(file, len), len, &mut events, described.clock.is_some(), sink)?;
+        provenance::threads(&described.threads, sink);
+        if let Some(cpus) = described.machine.and_then(|machine| machine.cpus) {
+            sink.facts.cpu_count = Some(cpus).filter(|count| *count <= 1 << 16);
+        }
+        Ok(())
     }
+}
+
+/// Takes the clock and the buffers of the recording that a text was made of.
+fn begin(described: &Provenance, sink: &mut Sink<'_>) {
+    if let Some(clock) = &described.clock {
+        clock.name.clone_into(&mut sink.facts.clock);
+        sink.facts.wall_offset = clock.wall_offset_ns;
+    }
+    provenance::buffers(&described.buffers, sink);
 }
 
 /// System and name of an event.
@@ -264,10 +284,12 @@ fn convert(
     lines: &mut Lines<'_>,
     len: u64,
     events: &mut BTreeMap<Name, Known>,
+    is_described: bool,
     sink: &mut Sink<'_>,
 ) -> Result<(), ImportError> {
-    // By CPU: losses that were told, and that come before the next event there.
-    let mut lost: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+    // By CPU, and buffer where lines say which one: losses that were told, and that come before the next
+    // event there.
+    let mut lost: BTreeMap<(Option<String>, u32), Option<u64>> = BTreeMap::new();
     let mut count = 0;
     let mut parsed = Parsed::default();
     while let Some((line, said)) = lines.next()? {
@@ -275,13 +297,18 @@ fn convert(
             Said::Event(entry) => {
                 let buffer = sink.buffer(&entry.buffer);
                 let at = At { buffer, cpu: entry.cpu, time: entry.time };
-                if let Some(count) = lost.remove(&entry.cpu) {
+                let named = entry.is_of_buffer.then(|| entry.buffer.clone().into_owned());
+                if let Some(count) = lost.remove(&(named, entry.cpu)) {
                     sink.lost(at, count)?;
                 }
                 // What perf says of threads that have ended is no number of one.
                 if entry.pid != u32::MAX {
-                    sink.task(entry.pid, &entry.comm);
-                    if let Some(tgid) = entry.tgid {
+                    // perf's word for a thread without a name.
+                    if entry.comm.strip_prefix(b":") != Some(entry.pid.to_string().as_bytes()) {
+                        sink.task(entry.pid, &entry.comm);
+                    }
+                    // Exports have the number of a thread where they do not know its process.
+                    if let Some(tgid) = entry.tgid.filter(|tgid| !is_described || *tgid != entry.pid) {
                         sink.process(entry.pid, tgid);
                     }
                 }
@@ -294,7 +321,7 @@ fn convert(
                 }
             }
             Said::Lost { cpu, count } => {
-                let before = lost.entry(cpu).or_insert(Some(0));
+                let before = lost.entry((lines.buffer().map(str::to_owned), cpu)).or_insert(Some(0));
                 *before = before.zip(count).map(|(before, count)| before.saturating_add(count));
             }
             Said::Header(header) => take(&header, sink),
@@ -305,8 +332,9 @@ fn convert(
             sink.progress(len / 2 + lines.position() / 2, len)?;
         }
     }
-    for (cpu, count) in lost {
-        sink.lost_sometime(super::BufferId::TOP, cpu, count);
+    for ((buffer, cpu), count) in lost {
+        let buffer = sink.buffer(&buffer.unwrap_or_default());
+        sink.lost_sometime(buffer, cpu, count);
     }
     if sink.facts.clock.is_empty() {
         // Which one it is no text says; this one is what tracefs has unless told otherwise.

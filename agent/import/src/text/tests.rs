@@ -406,7 +406,7 @@ fn processes_of_threads_are_kept() {
     let (reader, _) = imported("b 7/8 [001] 1.5: a:b: c=1\n").unwrap();
     let state = reader.initial_state().unwrap().unwrap();
     let threads: Vec<_> = state.threads.iter().map(|thread| (thread.tid, thread.tgid)).collect();
-    assert_eq!(threads, [(8, 7), (7, 7)]);
+    assert_eq!(threads, [(7, 7), (8, 7)]);
     assert!(imported(TRACE).unwrap().0.initial_state().unwrap().is_none());
 }
 
