@@ -31,10 +31,6 @@ impl<'a> Bytes<'a> {
         Some(self.endian.read_u64(*bytes))
     }
 
-    pub(super) fn skip_u32(&mut self) -> Option<()> {
-        self.take(4).map(drop)
-    }
-
     /// Skips so many u64.
     pub(super) fn skip_u64(&mut self, count: u64) -> Option<()> {
         let len = usize::try_from(count.checked_mul(8)?).ok()?;

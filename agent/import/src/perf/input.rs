@@ -170,16 +170,17 @@ impl<'i> Records<'i> {
             ));
         }
         let (kind, misc, size) = head(self.unused(), self.endian).unwrap_or_default();
-        if usize::from(size) < HEAD {
+        let len = size as usize;
+        if len < HEAD || u64::from(size) > MAX_SECTION {
             return Err(damaged(at, format!("a record of type {kind} claims to have {size} bytes")));
         }
-        let found = self.fill(size.into())?;
-        if found < size.into() {
+        let found = self.fill(len)?;
+        if found < len {
             let problem = format!("a record of type {kind} has {size} bytes, of which {found} are there");
             return Err(damaged(at, problem));
         }
         let start = self.used;
-        self.used += usize::from(size);
+        self.used += len;
         let body = self.buffer.get(start + HEAD..self.used).unwrap_or_default();
         Ok(Some(Record { at, kind, misc, body }))
     }
@@ -266,10 +267,30 @@ pub(super) struct Payload {
     pub(super) keep: bool,
 }
 
+/// Records that only simpleperf writes (system/extras/simpleperf/record.h of Android).
+pub(super) mod simpleperf {
+    /// Types from here on are simpleperf's. They have no misc, but sizes of 32 bits.
+    pub(in super::super) const START: u32 = 32768;
+    /// u32 bytes, lines of `/proc/kallsyms`.
+    pub(in super::super) const KERNEL_SYMBOL: u32 = 32769;
+    /// A piece of a record, header and all, that is longer than 64 KiB.
+    pub(in super::super) const SPLIT: u32 = 32772;
+    /// Behind the last piece.
+    pub(in super::super) const SPLIT_END: u32 = 32773;
+    /// u64 count, each u64 index of an attribute, u64 id: of CPUs that came while it recorded.
+    pub(in super::super) const EVENT_ID: u32 = 32774;
+    /// u32 bytes, descriptions of the events.
+    pub(in super::super) const TRACING_DATA: u32 = 32777;
+}
+
 /// Type, misc and size of a record.
-pub(super) fn head(bytes: &[u8], endian: Endian) -> Option<(u32, u16, u16)> {
+pub(super) fn head(bytes: &[u8], endian: Endian) -> Option<(u32, u16, u32)> {
     let kind = endian.read_u32(*bytes.first_chunk()?);
     let misc = endian.read_u16(*bytes.get(4..)?.first_chunk()?);
     let size = endian.read_u16(*bytes.get(6..)?.first_chunk()?);
-    Some((kind, misc, size))
+    Some(if kind < simpleperf::START {
+        (kind, misc, size.into())
+    } else {
+        (kind, 0, u32::from(misc) << 16 | u32::from(size))
+    })
 }

@@ -12,14 +12,16 @@
 //! | `tracing` | formats of events, in the layout of trace-cmd's old files |
 //! | `sample` | a sample, and what records of other kinds end with |
 //! | `state` | what the records mean |
+//! | `threads` | names and processes of threads |
 //! | `unpack` | records that are compressed |
 //!
 //! Layouts: tools/perf/Documentation/perf.data-file-format.txt, include/uapi/linux/perf_event.h and
-//! tools/lib/perf/include/perf/event.h of the kernel.
+//! tools/lib/perf/include/perf/event.h of the kernel. Android's simpleperf writes the same layout, with
+//! records of other kinds in it (`input::simpleperf`).
 //!
 //! perf empties its ring buffers in turns, so that records of one CPU are in the order of time, but for those
 //! that perf makes itself; the sink sorts them. Memory is bounded but for the facts: a record has at most 64
-//! KiB, and formats and the other sections at most 64 MiB.
+//! KiB, and formats, the other sections and records of simpleperf at most 64 MiB.
 
 mod attr;
 mod bytes;
@@ -27,6 +29,7 @@ mod header;
 mod input;
 mod sample;
 mod state;
+mod threads;
 mod tracing;
 mod unpack;
 

@@ -34,8 +34,8 @@ mod count_has {
 pub(super) struct Sample<'a> {
     /// Which event on which CPU it is of.
     pub(super) id: Option<u64>,
-    /// The thread that ran.
-    pub(super) tid: Option<u32>,
+    /// The process and the thread that ran.
+    pub(super) thread: Option<(u32, u32)>,
     pub(super) time: Option<u64>,
     pub(super) cpu: Option<u32>,
     /// Addresses of a call chain, u64 each, with marks of whose they are between them.
@@ -57,8 +57,7 @@ impl<'a> Sample<'a> {
             bytes.skip_u64(1)?;
         }
         if is(has::TID) {
-            bytes.u32()?;
-            sample.tid = Some(bytes.u32()?);
+            sample.thread = Some((bytes.u32()?, bytes.u32()?));
         }
         if is(has::TIME) {
             sample.time = Some(bytes.u64()?);
@@ -103,8 +102,7 @@ impl<'a> Sample<'a> {
         let mut bytes = Bytes::new(end, endian);
         let mut sample = Self::default();
         if is(has::TID) {
-            bytes.u32();
-            sample.tid = bytes.u32();
+            sample.thread = bytes.u32().zip(bytes.u32());
         }
         if is(has::TIME) {
             sample.time = bytes.u64();

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use super::attr::Attr;
 use super::bytes::{Bytes, up_to_nul};
 use super::header::FileHeader;
-use super::input::{Input, Payload, Record};
+use super::input::{Input, Payload, Record, head, simpleperf};
 use super::sample::{Sample, id_of_sample};
+use super::threads::Threads;
 use super::tracing::TracingData;
 use super::unpack::Unpacker;
-use super::{FORMAT, damaged};
+use super::{FORMAT, MAX_SECTION, damaged};
 use crate::{At, BufferId, Common, EventId, ImportError, Sink, StackOf};
 use ftrace_event::Endian;
 use ftrace_event::Format;
@@ -44,6 +45,8 @@ mod feature {
     pub(super) const NRCPUS: u32 = 7;
     pub(super) const DIR_FORMAT: u32 = 24;
     pub(super) const CLOCK_DATA: u32 = 29;
+    /// Of simpleperf: names and values, each with a NUL.
+    pub(super) const META_INFO: u32 = 129;
 }
 
 /// `PERF_RECORD_MISC_LOST_SAMPLES_BPF`: they were not wanted.
@@ -65,6 +68,9 @@ pub(super) struct State {
     /// The event of each tracepoint.
     events: HashMap<u64, EventId>,
     unpacker: Option<Unpacker>,
+    threads: Threads,
+    /// A record whose pieces have not all come.
+    split: Vec<u8>,
     payload: Option<(u64, Payload)>,
     /// By CPU: losses that were told when they were over, and by the counts at the end.
     lost: BTreeMap<u32, [u64; 2]>,
@@ -99,6 +105,8 @@ impl State {
             cpus: HashMap::new(),
             events: HashMap::new(),
             unpacker: None,
+            threads: Threads::default(),
+            split: Vec::new(),
             payload: None,
             lost: BTreeMap::new(),
             scratch: Vec::new(),
@@ -132,7 +140,8 @@ impl State {
         for (number, section) in &file.features {
             let is_needed = matches!(
                 *number,
-                feature::TRACING_DATA..=feature::NRCPUS | feature::DIR_FORMAT | feature::CLOCK_DATA
+                feature::TRACING_DATA
+                    ..=feature::NRCPUS | feature::DIR_FORMAT | feature::CLOCK_DATA | feature::META_INFO
             );
             if is_needed && *number != 2 {
                 let bytes = input.section("a feature", *section)?;
@@ -179,6 +188,14 @@ impl State {
                 bytes.skip_u64(1);
                 if let Some((wall, clock)) = bytes.u64().zip(bytes.u64()) {
                     facts.wall_offset = Some(wall.wrapping_sub(clock).cast_signed());
+                }
+            }
+            feature::META_INFO => {
+                let mut words = body.split(|byte| *byte == 0);
+                while let Some((name, value)) = words.next().zip(words.next()) {
+                    if name == b"simpleperf_version" {
+                        facts.recorder = format!("simpleperf {}", String::from_utf8_lossy(value));
+                    }
                 }
             }
             feature::DIR_FORMAT => {
@@ -276,17 +293,16 @@ impl State {
         match kind {
             kind::SAMPLE => return self.sample(at, body, sink),
             kind::COMM => {
-                let tid = bytes.skip_u32().and_then(|()| bytes.u32()).ok_or_else(cut)?;
-                sink.task(tid, up_to_nul(bytes.rest));
+                let thread = bytes.u32().zip(bytes.u32()).ok_or_else(cut)?;
+                let time = self.end_of(body).time;
+                self.threads.named(time, thread, up_to_nul(bytes.rest), sink);
             }
             kind::FORK => {
                 // u32 pid, parent's pid, tid, parent's tid.
-                bytes.skip_u64(1).ok_or_else(cut)?;
+                let (process, _) = bytes.u32().zip(bytes.u32()).ok_or_else(cut)?;
                 let (tid, parent) = bytes.u32().zip(bytes.u32()).ok_or_else(cut)?;
-                // A new thread has the name of the one that made it, until a COMM says otherwise.
-                if let Some(name) = sink.task_name(parent).map(<[u8]>::to_vec) {
-                    sink.task(tid, &name);
-                }
+                let time = bytes.u64();
+                self.threads.made(time, (process, tid), parent, sink);
             }
             kind::LOST => {
                 let (id, count) = bytes.u64().zip(bytes.u64()).ok_or_else(cut)?;
@@ -327,6 +343,7 @@ impl State {
                     }
                 }
             }
+            simpleperf::START.. => return self.simpleperf(record, sink),
             kind::MMAP | kind::MMAP2 => self.counts.mappings += 1,
             kind::AUX => self.counts.aux += 1,
             kind::THROTTLE => self.counts.throttled += 1,
@@ -337,6 +354,50 @@ impl State {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A record that only simpleperf writes.
+    fn simpleperf(&mut self, record: Record<'_>, sink: &mut Sink<'_>) -> Result<(), ImportError> {
+        let Record { at, kind, body, .. } = record;
+        let mut bytes = Bytes::new(body, self.endian);
+        let cut = || damaged(at, format!("a record of type {kind} is too short: {} bytes", body.len()));
+        let mut counted = || bytes.u32().and_then(|len| bytes.take(len as usize)).ok_or_else(cut);
+        match kind {
+            simpleperf::TRACING_DATA => self.tracing_data(counted()?, at, sink),
+            simpleperf::KERNEL_SYMBOL => {
+                sink.facts.kallsyms = counted()?.to_vec();
+                Ok(())
+            }
+            simpleperf::SPLIT => {
+                if (self.split.len() + body.len()) as u64 > MAX_SECTION {
+                    return Err(damaged(at, "a record in pieces is longer than is believed"));
+                }
+                self.split.extend_from_slice(body);
+                Ok(())
+            }
+            simpleperf::SPLIT_END => {
+                let whole = std::mem::take(&mut self.split);
+                let Some((kind, misc, size)) = head(&whole, self.endian) else { return Err(cut()) };
+                let is_piece = matches!(kind, simpleperf::SPLIT | simpleperf::SPLIT_END);
+                if size as usize != whole.len() || is_piece {
+                    return Err(damaged(at, "the pieces of a record are not what it should be"));
+                }
+                self.plain(Record { at, kind, misc, body: whole.get(8..).unwrap_or_default() }, sink)
+            }
+            simpleperf::EVENT_ID => {
+                let count = bytes.u64().ok_or_else(cut)?;
+                for _ in 0..count {
+                    let Some((index, id)) = bytes.u64().zip(bytes.u64()) else { break };
+                    if let Some(index) = usize::try_from(index).ok().filter(|index| *index < self.attrs.len())
+                    {
+                        self.ids.insert(id, index);
+                    }
+                }
+                Ok(())
+            }
+            // Files, symbols and call chains of user space.
+            _ => Ok(()),
+        }
     }
 
     /// What a record that is no sample ends with.
@@ -380,6 +441,9 @@ impl State {
         };
         let cpu = sample.cpu.or_else(|| sample.id.and_then(|id| self.cpus.get(&id).copied()));
         counts.no_cpu += u64::from(cpu.is_none());
+        if let Some(thread) = sample.thread {
+            self.threads.seen(thread, sink);
+        }
         let place = At { buffer: BufferId::TOP, cpu: cpu.unwrap_or(0), time };
         sink.record(place, *event, raw)?;
         if sample.chain.is_empty() { Ok(()) } else { self.chain(place, raw, sample.chain, sink) }
@@ -413,6 +477,7 @@ impl State {
 
     /// Counts what is left to be counted.
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) -> Result<(), ImportError> {
+        self.threads.finish(sink);
         for (cpu, [told, counted]) in &self.lost {
             // Losses are told when the next record has room; those at the end are in the counts only.
             sink.lost_sometime(BufferId::TOP, *cpu, Some(counted.saturating_sub(*told)));

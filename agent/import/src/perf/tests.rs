@@ -149,7 +149,14 @@ impl Maker {
     fn file(self, records: &[u8]) -> Vec<u8> {
         let mut features = self.features();
         features.insert(0, (1, self.tracing_data()));
-        let flags = features.iter().fold(0_u64, |flags, (number, _)| flags | 1 << number);
+        self.file_with(records, &features)
+    }
+
+    fn file_with(self, records: &[u8], features: &[(u32, Vec<u8>)]) -> Vec<u8> {
+        let mut flags = [0_u64; 4];
+        for (number, _) in features {
+            flags[*number as usize / 64] |= 1 << (number % 64);
+        }
         let ids = self.u64s(&[7, 8, 9]);
         let (ids_at, attrs_at) = (104, 104 + ids.len() as u64);
         let attrs = [
@@ -160,13 +167,13 @@ impl Maker {
         let data_at = attrs_at + attrs.len() as u64;
         let mut at = data_at + (records.len() + features.len() * 16) as u64;
         let (mut table, mut sections) = (Vec::new(), Vec::new());
-        for (_, bytes) in &features {
+        for (_, bytes) in features {
             table.extend(self.u64s(&[at, bytes.len() as u64]));
             at += bytes.len() as u64;
             sections.extend_from_slice(bytes);
         }
         let header = [self.magic(), self.u64s(&[104, 144, attrs_at, attrs.len() as u64])].concat();
-        let header = [header, self.u64s(&[data_at, records.len() as u64, 0, 0, flags, 0, 0, 0])].concat();
+        let header = [header, self.u64s(&[data_at, records.len() as u64, 0, 0]), self.u64s(&flags)].concat();
         [header, ids, attrs, records.to_vec(), table, sections].concat()
     }
 
@@ -221,6 +228,9 @@ fn check(bytes: &[u8]) {
             ("samples with an id that no event has", 1),
         ]
     );
+    let state = reader.initial_state().unwrap().unwrap();
+    let processes: Vec<_> = state.threads.iter().map(|thread| (thread.tid, thread.tgid)).collect();
+    assert_eq!(processes, [(77, 70), (78, 70), (70, 70)]);
     let tasks: Vec<_> = reader.metadata().cmdlines.iter().map(|(pid, name)| (pid, name.to_vec())).collect();
     assert_eq!(tasks, [(5, b"five".to_vec()), (77, b"worker".to_vec()), (78, b"worker".to_vec())]);
     let ledger = Ledger::of(&reader).unwrap();
@@ -259,6 +269,88 @@ fn files_and_streams_of_both_byte_orders() {
             maker.record(83, 0, &body)
         });
         check(&maker.stream(&pieces.collect::<Vec<_>>().concat()));
+    }
+}
+
+/// The name of thread 77 and of 78, which it has made, by records in this order.
+fn names(records: &[Vec<u8>]) -> Vec<(u32, Vec<u8>)> {
+    let maker = Maker(Endian::Little);
+    let (reader, _) = imported(&maker.file(&records.concat()), Options::default()).unwrap();
+    let cmdlines = &reader.metadata().cmdlines;
+    cmdlines.iter().filter(|(tid, _)| *tid != 5).map(|(tid, name)| (tid, name.to_vec())).collect()
+}
+
+#[test]
+fn the_last_name_of_a_thread_is_that_of_the_latest_time() {
+    let maker = Maker(Endian::Little);
+    let named = |name: &[u8; 8], time: u64| {
+        let body = [maker.u32s(&[70, 77]), name.to_vec(), maker.end(7, time, 0)];
+        maker.record(3, 0, &body.concat())
+    };
+    let fork = [maker.u32s(&[70, 70, 78, 77]), maker.u64s(&[150]), maker.end(7, 150, 1)];
+    let fork = maker.record(7, 0, &fork.concat());
+    let sample = maker.sample(7, 1000, 0, 1, &[]);
+    let (shell, run) = (named(b"shell\0\0\0", 100), named(b"runner\0\0", 200));
+    let expected = [(77, b"runner".to_vec()), (78, b"shell".to_vec())];
+    for order in [
+        [&shell, &fork, &run, &sample],
+        [&run, &fork, &shell, &sample],
+        [&sample, &run, &shell, &fork],
+        [&fork, &run, &sample, &shell],
+    ] {
+        assert_eq!(names(&order.map(Clone::clone)), expected);
+    }
+    // Names from before the recording have no time of their own.
+    assert_eq!(names(&[run, named(b"before\0\0", 0), sample])[0], (77, b"runner".to_vec()));
+}
+
+/// A record of simpleperf's, whose size has 32 bits.
+fn of_simpleperf(kind: u32, body: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(body.len() + 8).unwrap();
+    let maker = Maker(Endian::Little);
+    let half = |half: u32| u16::try_from(half & 0xffff).unwrap().to_le_bytes();
+    [maker.u32s(&[kind]), half(size >> 16).to_vec(), half(size).to_vec(), body.to_vec()].concat()
+}
+
+#[test]
+fn simpleperf_describes_events_in_records_of_its_own() {
+    let maker = Maker(Endian::Little);
+    let descriptions = maker.tracing_data();
+    let counted = |bytes: &[u8]| [maker.u32s(&[bytes.len() as u32]), bytes.to_vec(), vec![0; 40]].concat();
+    let tracing = of_simpleperf(32777, &counted(&descriptions));
+    let symbols = of_simpleperf(32769, &counted(b"ffffffff81000000 T other\n"));
+    let long = of_simpleperf(32769, &counted(&b"ffffffff81000000 T other\n".repeat(5000)));
+    let pieces = |record: &[u8], len: usize| {
+        let pieces = record.chunks(len).map(|piece| of_simpleperf(32772, piece));
+        pieces.chain([of_simpleperf(32773, &[])]).collect::<Vec<_>>().concat()
+    };
+    // An id that came while it recorded, of the first attribute.
+    let id = of_simpleperf(32774, &maker.u64s(&[1, 0, 99]));
+    let samples = [maker.sample(7, 1000, 0, 1, &[]), maker.sample(99, 2000, 0, 2, &[])].concat();
+    let file = |records: Vec<Vec<u8>>| {
+        let features = [(129, b"simpleperf_version\x001.2\0clockid\0monotonic\0".to_vec())];
+        maker.file_with(&records.concat(), &features)
+    };
+    for (records, symbols_len) in [
+        (vec![tracing.clone(), symbols.clone(), id.clone(), samples.clone()], 25),
+        (vec![pieces(&tracing, 100), symbols, id.clone(), samples.clone()], 25),
+        (vec![tracing.clone(), long.clone(), id.clone(), samples.clone()], 25 * 5000),
+        (vec![tracing.clone(), pieces(&long, 60_000), id.clone(), samples.clone()], 25 * 5000),
+    ] {
+        let (reader, imported) = imported(&file(records), Options::default()).unwrap();
+        let found: Vec<_> = lines(&reader).iter().map(|line| line.trim_end().to_owned()).collect();
+        assert_eq!(found, ["0 0 1000 demo:hello n=1", "0 0 2000 demo:hello n=2"]);
+        assert_eq!((imported.events, imported.not_carried.iter().count()), (2, 0));
+        assert_eq!(reader.kallsyms().unwrap().len(), symbols_len);
+    }
+    for damaged in [
+        of_simpleperf(32773, &[]),
+        [of_simpleperf(32772, &tracing[..50]), of_simpleperf(32773, &[])].concat(),
+        of_simpleperf(32777, &maker.u32s(&[1000])),
+        pieces(&of_simpleperf(32773, &[]), 8),
+    ] {
+        let result = imported(&file(vec![tracing.clone(), damaged, samples.clone()]), Options::default());
+        assert!(matches!(result, Err(ImportError::Damaged { .. })));
     }
 }
 

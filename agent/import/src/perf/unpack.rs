@@ -3,6 +3,7 @@
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
+use super::MAX_SECTION;
 use super::input::head;
 use ftrace_event::Endian;
 
@@ -48,8 +49,8 @@ impl Unpacker {
             self.bytes.extend_from_slice(self.step.get(..written).unwrap_or_default());
             packed = packed.get(read..).unwrap_or_default();
             while let Some((kind, misc, size)) = head(self.unused(), endian) {
-                let size = usize::from(size);
-                if size < 8 {
+                let size = size as usize;
+                if size < 8 || size as u64 > MAX_SECTION {
                     return Err(format!("a compressed record of type {kind} claims to have {size} bytes"));
                 }
                 let Some(record) = self.bytes.get(self.used..self.used + size) else { break };
