@@ -72,6 +72,7 @@ mod storm;
 mod stream;
 mod strings;
 mod switches;
+mod time_namespace;
 mod top;
 mod trace_cmd_net;
 mod tracking;
