@@ -15,6 +15,7 @@ use agent_ebpf::PAGE_SIZE;
 use self::moving::{DRAFT, Mover};
 use super::{
     ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
+    assumed::{self, Found},
     counts::Noted,
     finisher::Maker,
     follow::FollowError,
@@ -134,7 +135,7 @@ pub fn recover(
     output: Option<Output>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Finished, FinishError> {
-    let mut manifest = Manifest::load(&spool)?;
+    let Found { mut manifest, assumed } = assumed::manifest(&spool)?;
     manifest.resolve_sets(&spool);
     // Room for the way back, too.
     spool.release_reserve();
@@ -146,6 +147,7 @@ pub fn recover(
     let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
+    extras.notes.extend(assumed);
     extras.make_room(&output, &manifest);
     build(spool, &manifest, &extras, stats, &data, &output, stop)
 }
@@ -302,6 +304,8 @@ fn build(
             "parts of the recording are damaged and not in the file; {} is kept with them",
             spool.dir().display()
         ));
+    } else if manifest.is_assumed {
+        // Another kernel may have been recorded, under which it can be recovered again.
     } else if let Err(error) = spool.remove() {
         // The file is complete and in its place.
         notes.push(error.to_string());
@@ -483,6 +487,9 @@ pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     }));
     let mut ledger =
         stats.ledger(&manifest.clock_name, manifest.realtime_offset, manifest.realtime_uncertainty);
+    if manifest.is_assumed {
+        (ledger.realtime_offset_ns, ledger.realtime_uncertainty_ns) = (None, None);
+    }
     ledger.only.clone_from(&manifest.only);
     // A head has no counts.
     if ledger.events.as_ref().is_none_or(Vec::is_empty) {

@@ -53,6 +53,7 @@
 //! | `readers` | reader threads: ring to spool |
 //! | `spool`, `segment` | stored data, written and read back |
 //! | `manifest`, `names`, `symbols`, `state` | what the file needs besides data |
+//! | `assumed` | what stands in for a lost manifest |
 //! | `user_symbols` | names for user stacks |
 //! | `counts` | counts of rings that outlive the recorder |
 //! | `stats` | the loss ledger |
@@ -69,6 +70,7 @@
 //! | [`watch`] | events as they fire, without a file |
 
 mod archive;
+mod assumed;
 mod attaching;
 mod channel;
 mod closing;

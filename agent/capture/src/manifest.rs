@@ -73,6 +73,10 @@ pub struct Manifest {
     /// Compression of the data.
     #[serde(with = "spec::text")]
     pub compression: Compression,
+    /// Whether the recording's own manifest was lost and this one is made of what its data and the running
+    /// kernel show: then the clock's distance to wall time is unknown.
+    #[serde(skip)]
+    pub is_assumed: bool,
 }
 
 /// A channel of a recording, or one of its sets of rings.
@@ -126,6 +130,7 @@ impl Manifest {
             trace_id: random_id(),
             proc_maps: Vec::new(),
             compression,
+            is_assumed: false,
         })
     }
 
@@ -155,7 +160,14 @@ impl Manifest {
     pub fn load(spool: &Spool) -> Result<Self, SpoolError> {
         let path = spool.file("manifest");
         let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", &path))?;
-        Self::decode(&bytes).map_err(|what| SpoolError::Damaged { path, what })
+        Self::decode(without_padding(&bytes)).map_err(|what| SpoolError::Damaged { path, what })
+    }
+
+    /// Whether the bytes of a manifest are none of any version: the file is empty or ends too early, or has
+    /// zeros in the place of its blocks, as file systems leave them after a loss of power.
+    pub fn is_lost(bytes: &[u8]) -> bool {
+        let read = serde_json::from_slice::<Version>(without_padding(bytes));
+        read.is_err_and(|error| error.is_eof() || error.is_syntax())
     }
 
     /// The channel of this number.
@@ -209,6 +221,12 @@ impl Manifest {
         names.into_iter().try_for_each(check_name).map_err(|why| format!("the name of a channel: {why}"))?;
         Ok(manifest)
     }
+}
+
+/// Without the zeros that a file system puts behind what it has stored.
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.get(..end).unwrap_or_default()
 }
 
 /// The version of the file.
@@ -340,6 +358,7 @@ mod tests {
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],
             compression: Compression::zstd(3),
+            is_assumed: false,
         }
     }
 

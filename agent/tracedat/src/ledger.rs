@@ -99,6 +99,10 @@ pub struct Ledger {
     pub programs: Option<Vec<LedgerProgram>>,
 }
 
+/// A line of [`Ledger::only`] of a recording of which nobody knows whose threads it has: that of a spool
+/// whose manifest was lost.
+pub const UNKNOWN_THREADS: &str = "threads that are not known";
+
 /// Which firings of an event were to be recorded, beside the choice of threads and CPUs ([`Ledger::only`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventChoice {

@@ -342,7 +342,7 @@ fn spool(data: &[u8]) {
     use std::fs;
     use std::path::Path;
 
-    use capture::{Spool, recover};
+    use capture::{Manifest, Spool, recover};
     use stdx::output::Output;
 
     let memory = Path::new("/dev/shm");
@@ -350,6 +350,10 @@ fn spool(data: &[u8]) {
     let Ok(dir) = dir else { return };
     let spool = dir.path().join("t.dat.spool");
     let parts: [&[u8]; SPOOL.len()] = parts(data);
+    // Formats of the running kernel would stand in, which take long to read.
+    if Manifest::is_lost(parts[0]) {
+        return;
+    }
     if fs::create_dir(&spool).is_err() {
         return;
     }

@@ -15,6 +15,7 @@ use super::known::{Context, Event, Follows, Known, Tid};
 use super::threads::TIDS;
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
 use stdx::input::glob;
+use tracedat::ledger::UNKNOWN_THREADS;
 use tracedat::reader::Record;
 
 /// Most patterns of names that are tried. Recorders take fewer.
@@ -150,7 +151,7 @@ impl Choice {
             return;
         }
         self.is_from_begin = false;
-        if line.starts_with("what was tracked, which changed: ") {
+        if line.starts_with("what was tracked, which changed: ") || line == UNKNOWN_THREADS {
             self.threads = Chosen::Unknown;
             return;
         }
@@ -465,6 +466,7 @@ mod tests {
         assert_eq!(threads(&["all but threads of the users 0", "threads named a"]), SOME);
         let changed = "what was tracked, which changed: threads of the users 1; then all threads";
         assert_eq!(threads(&[changed]), Chosen::Unknown);
+        assert_eq!(threads(&[UNKNOWN_THREADS]), Chosen::Unknown);
         let many = format!("threads named {}", vec!["a"; MOST_NAMES + 1].join(", "));
         assert_eq!(threads(&[&many]), Chosen::Unknown);
     }

@@ -47,6 +47,7 @@ fn manifest(compression: Compression) -> Manifest {
         trace_id: 7,
         proc_maps: Vec::new(),
         compression,
+        is_assumed: false,
     }
 }
 
