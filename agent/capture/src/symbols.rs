@@ -11,9 +11,9 @@ use std::{
 };
 
 use super::{Spool, spool::has_room_for};
-use kernel::kallsyms::Kallsyms;
+use kernel::kallsyms::{self, Kallsyms};
 use kernel::proc;
-use stdx::output::Directory;
+use stdx::output::{Directory, own_user};
 
 /// Name of the file in the spool.
 pub(super) const NAME: &str = "kallsyms";
@@ -21,6 +21,8 @@ pub(super) const NAME: &str = "kallsyms";
 const LEVEL: i32 = 1;
 /// About what the compressed symbols are part of the text: one in so many. For asking whether they have room.
 const SHRINKS: u64 = 3;
+/// The user that sees what the kernel shows to anybody.
+const ROOT: u32 = 0;
 /// The longest text that is read back: many times that of any kernel.
 const TEXT_MAX: u64 = 256 << 20;
 
@@ -39,7 +41,7 @@ impl SymbolReader {
     pub(super) fn start(spool: &Spool) -> Self {
         let files = spool.files().clone();
         let thread = std::thread::Builder::new().name("symbols".into()).spawn(move || {
-            if let Ok(symbols) = Kallsyms::read() {
+            if let Some(symbols) = of_owner() {
                 store(&files, &symbols.with_sentinel());
             }
         });
@@ -144,8 +146,23 @@ fn of_boot(boot_id: &str) -> Vec<u8> {
     if proc::boot_id().is_ok_and(|now| now == boot_id) { of_kernel() } else { Vec::new() }
 }
 
+/// The kernel's symbols, unless the kernel hides them from the owner of the files: in a session daemon that
+/// is a session's user, who has none of the daemon's capabilities.
+fn of_owner() -> Option<Kallsyms> {
+    let process = rustix::process::geteuid().as_raw();
+    if !is_shown(own_user(), process, kallsyms::is_public) {
+        return None;
+    }
+    // Of a process of the owner's, the kernel itself decides.
+    Kallsyms::read().ok()
+}
+
+fn is_shown(owner: u32, process: u32, is_public: impl FnOnce() -> bool) -> bool {
+    owner == ROOT || owner == process || is_public()
+}
+
 fn of_kernel() -> Vec<u8> {
-    Kallsyms::read().map(Kallsyms::with_sentinel).unwrap_or_default()
+    of_owner().map(Kallsyms::with_sentinel).unwrap_or_default()
 }
 
 /// Gives the space of symbols that were loaded back. That the file is empty says that the kernel had them.
@@ -164,4 +181,23 @@ fn is_given_up(spool: &Spool) -> bool {
 /// The symbols for a recovery. Those that were given up are read again.
 pub(super) fn load_again(spool: &Spool, boot_id: &str) -> Vec<u8> {
     if is_given_up(spool) { of_boot(boot_id) } else { stored(spool) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_owner_gets_what_anybody_sees() {
+        for (owner, process, public, shown) in [
+            (ROOT, ROOT, false, true),
+            (1000, 1000, false, true),
+            (1000, ROOT, false, false),
+            (1000, ROOT, true, true),
+            (1000, 998, false, false),
+            (ROOT, 998, false, true),
+        ] {
+            assert_eq!(is_shown(owner, process, || public), shown, "{owner} {process} {public}");
+        }
+    }
 }

@@ -34,6 +34,7 @@ use super::{
     examples,
     exit::ExitCode,
     input, json_line,
+    new_files::NewFileArgs,
     progress::ReadingLine,
     tell,
     units::count,
@@ -136,6 +137,10 @@ pub struct Args {
     pub events: bool,
 
     #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
+
+    #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub stacks: stacks::StacksArgs,
 
@@ -191,8 +196,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
             live::Shown::Ended(code) => Ok(code),
         };
     }
-    let file =
-        input::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
+    let file = input::open(&args.file).map_err(input::not_opened(&args.file))?;
     whole(args, &name, file, out)
 }
 

@@ -58,7 +58,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
             Ok(file) => check(&file, args.threads),
             Err(error) => {
                 super::tell(&format!("tracer-agent: cannot open {}: {error}", path.display()));
-                code = ExitCode::Failure;
+                code = ExitCode::of_opening(&error);
                 continue;
             }
         };

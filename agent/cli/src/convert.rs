@@ -8,6 +8,7 @@ use clap::Args;
 use super::CliError;
 use super::choose::Choice;
 use super::exit::ExitCode;
+use super::new_files::NewFileArgs;
 use super::rewriting::{self, Made, Telling};
 use tracedat::Compression;
 use tracedat::rewrite::{FileVersion, Target, convert, to_file};
@@ -29,6 +30,10 @@ pub struct ConvertArgs {
     /// The file to write
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// Replace the file to write if it exists
     #[arg(long)]

@@ -1,9 +1,13 @@
 //! What can end a command, and with which exit code.
 
-use std::{fmt::Display, io, path::PathBuf};
+use std::{
+    fmt::Display,
+    io,
+    path::{Path, PathBuf},
+};
 
 use super::{
-    command::CommandError, exit::ExitCode, info::InfoError, list::ListError, record::Refused,
+    command::CommandError, exit::ExitCode, info::InfoError, input, list::ListError, record::Refused,
     report::ReportError,
 };
 use analysis::AnalysisError;
@@ -286,18 +290,21 @@ fn of_import(error: &ImportError) -> ExitCode {
         ImportError::Exists { .. } | ImportError::Output(_) | ImportError::Spool { .. } => {
             ExitCode::OutputNotWritable
         }
+        ImportError::Read { source, .. } => ExitCode::of_opening(source),
         _ => ExitCode::Failure,
     }
 }
 
-/// What to do about a recording that is damaged.
-fn import_hint(error: &ImportError) -> &'static str {
+/// What to do about a recording that is damaged, or may not be read.
+fn import_hint(error: &ImportError) -> String {
     match error {
-        ImportError::Damaged { .. } => {
-            "
+        ImportError::Damaged { .. } => "
 --keep-going keeps what comes before the damage"
+            .to_owned(),
+        ImportError::Read { what, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+            format!("\n{}", input::remedy(Path::new(what)))
         }
-        _ => "",
+        _ => String::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! recorder stay away from those that shells and commands use: 126, 127 and 128 plus a signal have the
 //! meaning that every shell gives them, and the recorder's own begin at 110.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
@@ -17,8 +18,8 @@ pub enum ExitCode {
     Failure = 1,
     /// The command line is wrong. Nothing was done.
     Usage = 2,
-    /// This user may not do it: privileges, capabilities, lockdown, seccomp. `tracer-agent doctor` says
-    /// which.
+    /// This user may not do it: privileges, capabilities, lockdown, seccomp, as `tracer-agent doctor` shows;
+    /// or the file may not be read.
     NotPermitted = 110,
     /// This kernel or machine cannot do it: too old, no eBPF, no tracefs. `tracer-agent doctor` says what is
     /// missing.
@@ -66,13 +67,18 @@ impl ExitCode {
         self as u8
     }
 
+    /// That of a file that cannot be opened.
+    pub(super) fn of_opening(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::PermissionDenied { Self::NotPermitted } else { Self::Failure }
+    }
+
     /// What it means, for help texts and the manual.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Ok => "success",
             Self::Failure => "failure without a code of its own",
             Self::Usage => "the command line is wrong",
-            Self::NotPermitted => "not permitted; see tracer-agent doctor",
+            Self::NotPermitted => "not permitted; the message or tracer-agent doctor shows the remedy",
             Self::Unsupported => "not supported by this kernel or machine; see tracer-agent doctor",
             Self::NoSuchEvent => "no such event, or one that cannot be recorded",
             Self::DiskFull => {

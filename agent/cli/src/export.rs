@@ -13,6 +13,7 @@ use super::export_ltt::LttArgs;
 use super::export_tables::{self, TableArgs};
 use super::features::Feature;
 use super::input;
+use super::new_files::NewFileArgs;
 #[cfg(feature = "store")]
 use super::remote::{self, AccessArgs};
 use super::signals::Signals;
@@ -154,6 +155,10 @@ pub struct ExportArgs {
     /// Format of the export; see below
     #[arg(long, value_name = "FORMAT")]
     pub format: String,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// Replace an existing export
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{exit::ExitCode, remote::AccessArgs, tell, units};
+use super::{exit::ExitCode, new_files::NewFileArgs, remote::AccessArgs, tell, units};
 use store::download::{Downloaded, download};
 
 /// Download recordings from an object store
@@ -21,6 +21,10 @@ pub struct GetArgs {
     /// The directory to write to
     #[arg(short = 'o', long = "output", value_name = "DIR", default_value = ".")]
     pub output: PathBuf,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]

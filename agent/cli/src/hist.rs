@@ -146,8 +146,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         ));
     }
     let name = words.file.display().to_string();
-    let open = super::input::open(&words.file)
-        .map_err(|error| CliError::Failed(format!("cannot open {name}: {error}{}", words.hint(args))))?;
+    let open = super::input::open(&words.file).map_err(|error| match words.hint(args) {
+        hint if hint.is_empty() => super::input::not_opened(&words.file)(error),
+        hint => CliError::Failed(format!("cannot open {name}: {error}{hint}")),
+    })?;
     let file = TraceFile::open(&name, open)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
     let mut line = ReadingLine::new(std::io::stderr().is_terminal(), file.reader().span());

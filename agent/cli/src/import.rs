@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::exit::ExitCode;
+use super::new_files::NewFileArgs;
 use super::units::{bytes, count};
 use super::{CliError, input, rewriting};
 use import::open::{Hints, Kind, open, open_stream};
@@ -32,6 +33,10 @@ pub struct ImportArgs {
     /// The file to write
     #[arg(short = 'o', long, value_name = "OUT", default_value = "trace.dat")]
     pub output: PathBuf,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// Replace an existing file
     #[arg(long)]

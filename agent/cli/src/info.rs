@@ -94,7 +94,8 @@ impl InfoError {
     /// The code to exit with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Open { .. } | Self::Read { .. } | Self::Directory { .. } => ExitCode::Failure,
+            Self::Open { source, .. } => ExitCode::of_opening(source),
+            Self::Read { .. } | Self::Directory { .. } => ExitCode::Failure,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }
     }

@@ -33,7 +33,7 @@
 //! | [`export`], [`import`] | other formats |
 //! | [`listen`], [`doctor`] | trace-cmd's network; checks of this machine |
 //! | `daemon`, `top`, `put`, `get`, `ls` | commands of features |
-//! | `choose`, `input`, `following`, `units`, `rewriting` | options that several commands share |
+//! | `choose`, `input`, `following`, `new_files`, `units`, `rewriting` | options that several commands share |
 //! | `progress`, `summary`, `json_writer`, `substitutes`, `temporary` | output that several commands share |
 //! | `command`, `dispositions`, `signals`, `limits` | processes and signals |
 //! | `error`, [`exit`] | errors and exit codes |
@@ -73,6 +73,7 @@ pub mod listen;
 #[cfg(feature = "store")]
 pub mod ls;
 pub mod merge;
+mod new_files;
 mod progress;
 #[cfg(feature = "store")]
 pub mod put;
@@ -112,6 +113,7 @@ pub use dispositions::{ignore_file_size_signal, note_dispositions};
 pub use error::CliError;
 
 use features::Feature;
+use new_files::NewFileArgs;
 pub use report::TraceFile;
 use stdx::terminal::SafeWriter;
 
@@ -192,6 +194,25 @@ pub enum Command {
 }
 
 impl Command {
+    /// What it says about the files that it creates.
+    fn new_files(&self) -> Option<NewFileArgs> {
+        Some(match self {
+            Self::Record(args) => args.new_files,
+            Self::Recover(args) => args.new_files,
+            Self::Export(args) => args.new_files,
+            Self::Import(args) => args.new_files,
+            Self::Analyze(args) => args.new_files,
+            Self::Convert(args) => args.new_files,
+            Self::Split(args) => args.new_files,
+            Self::Merge(args) => args.new_files,
+            Self::Repair(args) => args.new_files,
+            Self::Listen(args) => args.new_files,
+            #[cfg(feature = "store")]
+            Self::Get(args) => args.new_files,
+            _ => return None,
+        })
+    }
+
     /// Whether what goes to stdout is JSON.
     fn speaks_json(&self) -> bool {
         match self {
@@ -298,6 +319,9 @@ fn substitute(error: &clap::Error, args: &[OsString]) -> Option<&'static str> {
 }
 
 fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u8, CliError> {
+    if let Some(new_files) = command.new_files() {
+        new_files.apply();
+    }
     let stdout = std::io::stdout().lock();
     let is_terminal = stdout.is_terminal();
     let mut stdout = SafeWriter::new(stdout, is_terminal).json(command.speaks_json());

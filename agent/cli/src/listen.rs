@@ -12,6 +12,7 @@ use super::{
     CliError,
     exit::ExitCode,
     limits,
+    new_files::NewFileArgs,
     signals::{Asked, Signals},
     tell, units,
 };
@@ -75,6 +76,10 @@ pub struct ListenArgs {
     /// What their names begin with
     #[arg(short = 'o', long = "output", value_name = "NAME", default_value = "trace", help_heading = FILES)]
     pub output: String,
+
+    #[command(flatten, next_help_heading = FILES)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// Recorders at one time
     #[arg(

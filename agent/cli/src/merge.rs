@@ -7,6 +7,7 @@ use clap::Args;
 use super::CliError;
 use super::convert::FormatArgs;
 use super::exit::ExitCode;
+use super::new_files::NewFileArgs;
 use super::rewriting::{self, Made, Telling};
 use tracedat::rewrite::{Join, MergeInput, MergeOptions, merge, to_file};
 
@@ -26,6 +27,10 @@ pub struct MergeArgs {
     /// The file to write
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// Treat all files as parts of one recording, even without a TRACEID
     #[arg(long, conflicts_with = "apart")]

@@ -46,6 +46,7 @@ use self::{
 use super::{
     CliError,
     command::{self, Inherit},
+    new_files::NewFileArgs,
     progress::{self, ProgressLine},
     signals::{Asked, Signals},
     summary, units,
@@ -262,6 +263,10 @@ pub struct RecordArgs {
     )]
     pub output: PathBuf,
 
+    #[command(flatten, next_help_heading = OUTPUT)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
+
     /// Keep at most this much of each CPU's newest data: 512K, 100M; plain numbers are KB
     #[arg(
         short = 'm',
@@ -338,8 +343,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, -N, -V, --duration, --interval,
-    /// --json and COMMAND can be added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --mode, -N, -V, --duration,
+    /// --interval, --json and COMMAND can be added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::{CliError, exit::ExitCode, rewriting, summary};
+use super::{CliError, exit::ExitCode, new_files::NewFileArgs, rewriting, summary};
 use capture::{FinishError, Spool, recover};
 use stdx::output::Output;
 
@@ -27,6 +27,10 @@ pub struct RecoverArgs {
     /// File to write [default: NAME for NAME.spool, NAME.1 for NAME.spool.1]
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// Print no summary
     #[arg(short = 'q', long)]

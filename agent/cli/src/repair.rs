@@ -1,13 +1,13 @@
 //! `tracer-agent repair`: what is intact of a damaged file.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::CliError;
 use super::exit::ExitCode;
-use super::info::InfoError;
+use super::input;
+use super::new_files::NewFileArgs;
 use super::rewriting::{self, Made, Telling};
 use tracedat::Compression;
 use tracedat::reader::Reader;
@@ -29,6 +29,10 @@ pub struct RepairArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
 
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
+
     /// Compression: none, zstd, or zstd:LEVEL (1 to 19) [default: unchanged]
     #[arg(long, value_name = "HOW")]
     pub compression: Option<Compression>,
@@ -39,9 +43,8 @@ pub struct RepairArgs {
 }
 
 pub(super) fn run(args: &RepairArgs) -> Result<u8, CliError> {
-    let path = || args.file.clone();
     let output = rewriting::output(&args.output, &args.file)?;
-    let file = File::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
+    let file = input::open_itself(&args.file).map_err(input::not_opened(&args.file))?;
     let (reader, notes) = Reader::open_damaged(file).map_err(|error| {
         CliError::Nothing(format!("{}: nothing can be saved: {error}", args.file.display()))
     })?;

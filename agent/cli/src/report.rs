@@ -77,7 +77,8 @@ impl ReportError {
     /// The code to exit with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Open { .. } | Self::Read { .. } | Self::Follow(_) | Self::Piped { .. } => ExitCode::Failure,
+            Self::Open { source, .. } => ExitCode::of_opening(source),
+            Self::Read { .. } | Self::Follow(_) | Self::Piped { .. } => ExitCode::Failure,
             Self::Usage(_) | Self::Filter(_) => ExitCode::Usage,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }

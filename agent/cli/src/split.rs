@@ -8,6 +8,7 @@ use super::CliError;
 use super::choose::Choice;
 use super::convert::FormatArgs;
 use super::exit::ExitCode;
+use super::new_files::NewFileArgs;
 use super::rewriting::{self, Made, Telling};
 use super::units;
 use tracedat::rewrite::{Every, Split, Splitter, TimeRange, to_file};
@@ -36,6 +37,10 @@ pub struct SplitArgs {
     /// Prefix of the parts' names [default: the name of the file]
     #[arg(short = 'o', long = "output", value_name = "NAME")]
     pub output: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its option is documented")]
+    pub new_files: NewFileArgs,
 
     /// A part ends after this many seconds (decimals allowed)
     #[arg(

@@ -160,6 +160,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     // Whatever the mask was that this was started with: nobody else may write to what a session makes.
     let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o022));
+    stdx::output::FileMode::UMASK.set();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(BLOCKING_THREADS)

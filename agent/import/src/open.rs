@@ -83,9 +83,7 @@ pub fn open(path: &Path, hints: Hints) -> Result<Box<dyn Source>, ImportError> {
     if !metadata.is_file() {
         return open_stream(Box::new(file), &what, hints);
     }
-    let mut beginning = vec![0; BEGINNING];
-    let len = read_at(&file, &mut beginning).map_err(fail)?;
-    beginning.truncate(len);
+    let beginning = beginning(&file).map_err(fail)?;
     match hints.kind.or_else(|| Kind::recognise(&beginning)) {
         Some(Kind::Perf) => Ok(Box::new(PerfData::open(Box::new(file))?)),
         Some(Kind::Ctf) => Err(no_directory(&what)),
@@ -122,6 +120,17 @@ pub fn open_stream(
         Some(Kind::Text) => Ok(Box::new(TextTrace::stream(beginning, stream).with_formats(hints.formats))),
         None => Err(ImportError::Unknown { what: what.to_owned() }),
     }
+}
+
+/// The beginning of a file, as [`Kind::recognise`] takes it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn beginning(file: &File) -> io::Result<Vec<u8>> {
+    let mut beginning = vec![0; BEGINNING];
+    let len = read_at(file, &mut beginning)?;
+    beginning.truncate(len);
+    Ok(beginning)
 }
 
 /// Reads from the beginning of a file as much as there is.

@@ -37,6 +37,17 @@ impl Restriction {
     }
 }
 
+/// Whether the kernel shows the addresses to a user without capabilities.
+pub fn is_public() -> bool {
+    let Restriction { kptr_restrict, perf_event_paranoid, .. } = Restriction::read();
+    is_public_with(kptr_restrict, perf_event_paranoid)
+}
+
+/// What cannot be read may hide them.
+fn is_public_with(kptr_restrict: Option<i64>, perf_event_paranoid: Option<i64>) -> bool {
+    kptr_restrict == Some(0) && perf_event_paranoid.is_some_and(|paranoid| paranoid <= 1)
+}
+
 fn read_number(path: &str) -> Option<i64> {
     read::trimmed(path).ok()?.parse().ok()
 }
@@ -265,6 +276,21 @@ mod tests {
             b"12 TT x",
         ] {
             assert_eq!(symbol(line), None, "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn users_without_capabilities_see_addresses_where_both_settings_allow_it() {
+        for (kptr, paranoid, public) in [
+            (Some(0), Some(1), true),
+            (Some(0), Some(-1), true),
+            (Some(0), Some(2), false),
+            (Some(1), Some(1), false),
+            (Some(2), Some(-1), false),
+            (None, Some(1), false),
+            (Some(0), None, false),
+        ] {
+            assert_eq!(is_public_with(kptr, paranoid), public, "{kptr:?} {paranoid:?}");
         }
     }
 }

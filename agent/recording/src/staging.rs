@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Stat};
 use super::Target;
 use super::error::ExportError;
 use stdx::output::{
-    Directory, Identity, Links, MODE_DIR, MODE_PRIVATE, Resolved, check_entry, check_names, resolve,
+    Directory, FileMode, Identity, Links, MODE_PRIVATE, Resolved, check_entry, check_names, resolve,
     temporary_name,
 };
 use tracedat::layout::MAGIC;
@@ -95,7 +95,7 @@ impl Staging {
                 Err(error) => return Err(failed()(error)),
             }
         };
-        match outer.create_dir_with(EXPORT.as_ref(), MODE_DIR) {
+        match outer.create_dir(EXPORT) {
             Ok(dir) => Ok(Self {
                 parent,
                 name,
@@ -191,7 +191,6 @@ impl Staging {
             let gzip =
                 flate2::write::GzEncoder::new(io::BufWriter::new(file), flate2::Compression::default());
             let mut tar = tar::Builder::new(gzip);
-            tar.mode(tar::HeaderMode::Deterministic);
             append_tree(&mut tar, &self.dir, Path::new(&self.dir_name))?;
             let mut writer = tar.into_inner()?.finish()?;
             writer.flush()?;
@@ -349,13 +348,20 @@ pub fn sync_tree(dir: &Directory) -> Result<u64, ExportError> {
 fn append_tree(tar: &mut tar::Builder<impl io::Write>, dir: &Directory, path: &Path) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_metadata_in_mode(&dir.metadata()?, tar::HeaderMode::Deterministic);
+    // Unpacked files are as private as the archive.
+    header.set_mode(FileMode::of_process().directory());
     tar.append_data(&mut header, path, io::empty())?;
     for entry in entries(dir).map_err(io::Error::other)? {
         let (name, entry) = entry.map_err(io::Error::other)?;
         let path = path.join(name);
         match entry {
             Entry::Dir(dir) => append_tree(tar, &dir, &path)?,
-            Entry::File(mut file) => tar.append_file(&path, &mut file)?,
+            Entry::File(file) => {
+                let mut header = tar::Header::new_gnu();
+                header.set_metadata_in_mode(&file.metadata()?, tar::HeaderMode::Deterministic);
+                header.set_mode(FileMode::of_process().file());
+                tar.append_data(&mut header, &path, file)?;
+            }
         }
     }
     Ok(())

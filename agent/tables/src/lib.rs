@@ -273,6 +273,8 @@ impl Format for Tables {
         let export = self.of(recording, job)?;
         #[cfg(feature = "columnar")]
         if self.format == TableFormat::Sqlite {
+            // The library would give it another mode.
+            dir.create(sqlite::FILE).map_err(ExportError::io("create", dir.join(sqlite::FILE)))?;
             let sqlite = Sqlite { path: dir.path_by_descriptor(sqlite::FILE) };
             return export.encode(&sqlite, &OneFile).map(drop);
         }

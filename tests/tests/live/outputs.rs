@@ -2,6 +2,7 @@
 //! is found out about at the end, and what is recorded comes before what is stored beside it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::{
         fd::AsFd as _,
@@ -97,6 +98,88 @@ const COMMANDS: [(&str, &str); 8] = [
     ("export", "out"),
     ("archive", "out.tar.gz"),
 ];
+
+/// The modes of what is at a path and below it, of directories and of files.
+fn modes(path: &Path) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let there = fs::symlink_metadata(path).unwrap();
+    let mode = there.mode() & 0o7777;
+    if !there.is_dir() {
+        return (BTreeSet::new(), BTreeSet::from([mode]));
+    }
+    let mut found = (BTreeSet::from([mode]), BTreeSet::new());
+    for entry in fs::read_dir(path).unwrap() {
+        let (dirs, files) = modes(&entry.unwrap().path());
+        found.0.extend(dirs);
+        found.1.extend(files);
+    }
+    found
+}
+
+#[test]
+fn what_is_recorded_is_private_unless_a_mode_is_given() {
+    let inputs = Inputs::make();
+    for (kind, name) in COMMANDS {
+        for (mode, umask, (dir, file)) in [
+            (None, "022", (0o700, 0o600)),
+            (Some("0644"), "022", (0o755, 0o644)),
+            (Some("0666"), "027", (0o750, 0o640)),
+            (Some("0640"), "077", (0o700, 0o600)),
+        ] {
+            let place = tempfile::tempdir().unwrap();
+            let mut args = inputs.command(kind, &place.path().join(name));
+            args.splice(1..1, mode.iter().flat_map(|mode| ["--mode".to_owned(), (*mode).to_owned()]));
+            let script = format!("umask {umask}; exec \"$@\"");
+            let mut command = program(inputs.dir.path(), "sh", ["-c", &script, "sh"]);
+            run(command.arg(integration_tests::harness::agent_path()).args(&args)).expect(0);
+            let (dirs, files) = modes(&place.path().join(name));
+            assert_eq!(files, BTreeSet::from([file]), "{kind}, {mode:?}, {umask}");
+            assert!(dirs.iter().all(|found| *found == dir), "{kind}, {mode:?}, {umask}: {dirs:?}");
+            assert_eq!(dirs.is_empty(), kind != "export", "{kind}");
+        }
+    }
+    for wrong in ["0400", "0755", "rw", "4600"] {
+        let mut args = inputs.command("convert", &inputs.dir.path().join("new.dat"));
+        args.splice(1..1, ["--mode".to_owned(), wrong.to_owned()]);
+        run(&mut agent(inputs.dir.path(), &args)).expect(2);
+    }
+}
+
+#[test]
+fn the_recorded_command_has_the_umask_that_it_was_started_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "umask 022; exec \"$@\"";
+    let mut command = program(dir.path(), "sh", ["-c", script, "sh"]);
+    command.arg(integration_tests::harness::agent_path());
+    run(command.args(["record", "-e", "sched:sched_switch", "touch", "made"])).expect(0);
+    assert_eq!(modes(&dir.path().join("made")).1, BTreeSet::from([0o644]));
+}
+
+#[test]
+fn who_may_not_read_a_file_learns_whose_it_is() {
+    let inputs = Inputs::make();
+    let places = Places::make();
+    let copy = places.dir.path().join("agent");
+    fs::copy(integration_tests::harness::agent_path(), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let input = places.dir.path().join("in.dat");
+    fs::copy(inputs.path("in.dat"), &input).unwrap();
+    fs::set_permissions(&input, fs::Permissions::from_mode(0o600)).unwrap();
+    let id = NOBODY.to_string();
+    for args in [
+        &["report"][..],
+        &["info"],
+        &["check"],
+        &["hist", "sched:sched_switch", "-i"],
+        &["analyze", "sched"],
+        &["import", "-o", "new.dat"],
+        &["convert", "-o", "new.dat"],
+        &["repair", "-o", "new.dat"],
+    ] {
+        let as_nobody = ["--reuid", &id, "--regid", &id, "--clear-groups"];
+        let mut command = program(&places.sticky(""), "setpriv", as_nobody);
+        run(command.arg(&copy).args(args).arg(&input)).expect(110).says(&["user 0", "0600"]);
+    }
+}
 
 /// `fs.protected_symlinks`, which is one for the whole machine, as a test wants it; as it was when dropped.
 struct ProtectedSymlinks {

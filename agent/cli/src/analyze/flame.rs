@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Args, NO_NANOSECONDS, ask, check_buffer, damage};
 use crate::error::{CliError, repair_hint};
 use crate::exit::ExitCode;
+use crate::input;
 use crate::tell;
 use crate::units::count;
 use analysis::answers::{Covered, OffCpu, Scope, Topic};
@@ -106,7 +107,7 @@ pub(super) fn run(
 /// Another recording.
 fn open(path: &Path, scope: &Scope) -> Result<TraceFile<File>, CliError> {
     let name = path.display().to_string();
-    let open = File::open(path).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
+    let open = input::open(path).map_err(input::not_opened(path))?;
     let file = TraceFile::open(&name, open)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
     if !file.counts_nanoseconds() {

@@ -25,7 +25,7 @@ use crate::exit::ExitCode;
 use crate::following::is_closed_within;
 use crate::report::ReportError;
 use crate::signals::Signals;
-use crate::{CliError, following, limits, tell, units};
+use crate::{CliError, following, input, limits, tell, units};
 use analysis::answers::{Analysis, Covered, Feed, Intervals, Scope, Topic};
 use capture::follow::{FollowError, Follower, NewSymbols, Progress};
 use report::TraceFile;
@@ -143,7 +143,7 @@ pub(super) fn run(args: &Args, interval: u64) -> Result<Shown, CliError> {
 
 /// Answers for a file, as there is no recording of its name.
 pub(super) fn once(args: &Args, name: &str, out: &mut dyn Write) -> Result<ExitCode, CliError> {
-    let file = File::open(&args.file).map_err(|error| {
+    let file = input::open(&args.file).map_err(|error| {
         CliError::Failed(format!("{name} is not being recorded, and cannot be opened as a file: {error}"))
     })?;
     tell(&format!("tracer-agent: {name} is not being recorded; this is the answer about the file"));

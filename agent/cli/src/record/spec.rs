@@ -26,13 +26,14 @@ use kernel::cpus::{CpuSet, Cpus};
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 13] = [
+const BESIDE_SPEC: [&str; 14] = [
     "spec",
     "print_spec",
     "debug_programs",
     "quiet",
     "command",
     "output",
+    "mode",
     "network",
     "tcp",
     "vsock",
@@ -43,8 +44,9 @@ const BESIDE_SPEC: [&str; 13] = [
 ];
 
 /// Options that are about files and maps, by clap's ids.
-const OF_FILES: [&str; 28] = [
+const OF_FILES: [&str; 29] = [
     "output",
+    "mode",
     "compression",
     "all_formats",
     "proc_map",
@@ -506,8 +508,8 @@ mod tests {
         &["--format", "lttng", "-B", "x", "--packet-size", "8K", "-e", "irq"],
     ];
     /// What is the default, or says nothing about the recording.
-    const SAY_NOTHING: [&str; 8] =
-        ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec", "interval", "json"];
+    const SAY_NOTHING: [&str; 9] =
+        ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec", "interval", "json", "mode"];
 
     fn command() -> Command {
         RecordArgs::augment_args(Command::new("record"))

@@ -17,14 +17,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{libc_mode::OTHERS_WRITE, own_user};
+use super::{FileMode, libc_mode::OTHERS_WRITE, own_user};
 
-/// Mode of a new directory, less the umask.
-pub const MODE_DIR: u32 = 0o777;
 /// Mode of a directory that is nobody else's business.
 pub const MODE_PRIVATE: u32 = 0o700;
-/// Mode of a new file, less the umask.
-const MODE_FILE: u32 = 0o666;
 /// The deepest tree that is removed. Nothing that is written here has more than three.
 const DEPTH_MAX: usize = 64;
 
@@ -162,12 +158,12 @@ impl Directory {
         Ok(Self::new(openat(&self.fd, name, flags, Mode::empty())?, self.join(name)))
     }
 
-    /// Creates a directory in it.
+    /// Creates a directory in it, with the mode of this process ([`FileMode`]).
     ///
     /// # Errors
     /// The name is taken, or nothing can be created here.
     pub fn create_dir(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
-        self.create_dir_with(name.as_ref(), MODE_DIR)
+        self.create_dir_with(name.as_ref(), FileMode::of_process().directory())
     }
 
     /// Creates a directory with this mode, and opens it.
@@ -197,13 +193,14 @@ impl Directory {
         Ok(dir)
     }
 
-    /// Creates a file of which nobody else knows, for reading and writing.
+    /// Creates a file of which nobody else knows, for reading and writing, with the mode of this process
+    /// ([`FileMode`]).
     ///
     /// # Errors
     /// The name is taken, or nothing can be created here.
     pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(MODE_FILE);
+        let mode = Mode::from_raw_mode(FileMode::of_process().file());
         Ok(openat(&self.fd, one_name(name.as_ref())?, flags, mode)?.into())
     }
 

@@ -4,6 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `directory` | a directory that is held open, and what is done in it |
+//! | `mode` | the mode of new files and directories |
 //! | `resolve` | from a path to a directory and a name, and whose symbolic links are followed |
 //! | `temp` | a file beside its final place, which is renamed when it is complete |
 //!
@@ -12,6 +13,7 @@
 //! there on only names in open directories are used, none of which is ever followed.
 
 mod directory;
+mod mode;
 pub mod resolve;
 mod temp;
 
@@ -25,7 +27,8 @@ use rustix::fs::{FileType, Stat, StatxAttributes};
 use rustix::thread::CapabilitySet;
 
 pub use directory::Directory;
-pub use directory::{Identity, MODE_DIR, MODE_PRIVATE};
+pub use directory::{Identity, MODE_PRIVATE};
+pub use mode::{FileMode, FileModeError};
 pub use resolve::{Links, Resolved, resolve};
 pub use temp::TempFile;
 pub use temp::put_in_place;

@@ -1,0 +1,21 @@
+//! The option about the files that a command creates.
+
+use clap::Args;
+
+use stdx::output::FileMode;
+
+/// Who may read what a command writes.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct NewFileArgs {
+    /// Mode of new files, less the umask: 0640 lets a group read them; directories can be listed by whoever
+    /// may read the files [default: 0600]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<FileMode>,
+}
+
+impl NewFileArgs {
+    /// Gives the mode to all files that this process creates from now on.
+    pub(super) fn apply(self) {
+        self.mode.unwrap_or(FileMode::PRIVATE).set();
+    }
+}
