@@ -50,6 +50,9 @@ impl fmt::Display for Machine {
     }
 }
 
+/// The largest page of a processor here.
+const PAGE_MAX: u64 = 64 << 10;
+
 /// The bytes of a binary, read where they are asked for. Every read is checked against the file's size.
 pub(super) type Bytes = ReadCache<File>;
 
@@ -86,6 +89,17 @@ impl Segments {
     /// it.
     pub(super) fn code_offset(&self, address: u64) -> Option<u64> {
         self.offset_in(address, |segment| segment.executable)
+    }
+
+    /// What is added to virtual addresses in a process that has mapped code at `start`, from `offset` of the
+    /// file on. Mappings begin at the page that has the segment's first byte.
+    pub(super) fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        self.0.iter().filter(|segment| segment.executable).find_map(|segment| {
+            let page = segment.offset & !(PAGE_MAX - 1);
+            let end = segment.offset.saturating_add(segment.size);
+            let address = segment.address.wrapping_add(offset.wrapping_sub(segment.offset));
+            (page..end).contains(&offset).then(|| start.wrapping_sub(address))
+        })
     }
 
     /// Where in the file the code is.

@@ -13,7 +13,8 @@
 //!   data is bounded.
 //! - A name that does not resolve gives an error with similar names.
 //!
-//! **Must not know:** eBPF, probes' syntax, the running kernel.
+//! **Must not know:** eBPF, probes' syntax, the running kernel, but for the memory of processes that have a
+//! binary.
 //!
 //! # Example
 //!
@@ -34,6 +35,7 @@
 //! |---|---|
 //! | `file` | the file: machine, segments, file offsets of virtual addresses |
 //! | [`symbols`] | functions of every symbol table: `.symtab`, `.dynsym`, a separate debug file, `.gnu_debugdata` |
+//! | [`indirect`] | functions that choose their implementation when a program starts |
 //! | `debug_file` | symbols that a distribution keeps in another file |
 //! | [`usdt`] | markers of `sys/sdt.h`, their arguments and semaphores |
 //! | `open` | a binary that stays open while it is read |
@@ -42,6 +44,7 @@
 
 mod debug_file;
 mod file;
+pub mod indirect;
 mod open;
 pub mod symbols;
 pub mod usdt;

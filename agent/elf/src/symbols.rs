@@ -19,6 +19,9 @@ use super::{
 };
 use stdx::input::glob;
 
+/// What the linker of Go says of a program (debug/buildinfo of its library).
+const GO_SECTION: &str = ".go.buildinfo";
+
 /// The table that a function was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -123,6 +126,7 @@ pub struct Functions {
     debug_file: Option<PathBuf>,
     build_id: String,
     stripped: bool,
+    go: bool,
     /// Where in the file code is.
     code: Vec<Range<u64>>,
 }
@@ -186,6 +190,32 @@ pub enum LookupError {
         /// Where there is code.
         code: Vec<Range<u64>>,
     },
+    /// It is a function that chooses its implementation, and none is known to have been chosen.
+    #[error(
+        "{name} of {} chooses its implementation when a program starts (IFUNC), and no process of the recording shows \
+         which{}", path.display(), choices(implementations, elsewhere)
+    )]
+    Indirect {
+        /// The binary.
+        path: PathBuf,
+        /// The function.
+        name: String,
+        /// Its implementations, as far as they are known, by name or offset.
+        implementations: Vec<String>,
+        /// Those that processes outside of the recording have.
+        elsewhere: Vec<String>,
+    },
+    /// An offset in a function that chooses its implementation.
+    #[error(
+        "{name} of {} chooses its implementation when a program starts (IFUNC), so that an offset in it has no meaning; \
+         give the offset in the file", path.display()
+    )]
+    IndirectOffset {
+        /// The binary.
+        path: PathBuf,
+        /// The function.
+        name: String,
+    },
     /// The binary only uses the function.
     #[error("{} only imports {name} from another library; probe the library that defines it (see ldd)", path.display())]
     Undefined {
@@ -194,6 +224,17 @@ pub enum LookupError {
         /// The symbol.
         name: String,
     },
+}
+
+fn choices(implementations: &[String], elsewhere: &[String]) -> String {
+    let one_of = match implementations {
+        [] => "; give the implementation's offset in the file: PATH:0xOFFSET".to_owned(),
+        names => format!("; probe one of its implementations: {}", names.join(", ")),
+    };
+    match elsewhere {
+        [] => one_of,
+        names => format!("{one_of}. Processes outside of the recording have {}", names.join(", ")),
+    }
 }
 
 fn ranges(code: &[Range<u64>]) -> String {
@@ -250,7 +291,8 @@ impl Functions {
             let path = binary.path().to_owned();
             let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());
             let (entries, stripped, code) = (functions, !complete, segments.code());
-            Ok(Self { path, machine, entries, others, debug_file, build_id, stripped, code })
+            let go = file.section_by_name(GO_SECTION).is_some();
+            Ok(Self { path, machine, entries, others, debug_file, build_id, stripped, go, code })
         })
     }
 
@@ -277,6 +319,11 @@ impl Functions {
     /// Whether only the dynamic linker's names are known.
     pub fn is_stripped(&self) -> bool {
         self.stripped
+    }
+
+    /// Whether it has code of Go, whose stacks move.
+    pub fn is_go(&self) -> bool {
+        self.go
     }
 
     /// All functions, ordered by address, then name.
@@ -314,6 +361,12 @@ impl Functions {
             return Err(self.no(name));
         }
         Ok(by_offset(fitting.into_iter().map(|(function, _)| function).collect()))
+    }
+
+    /// The name of the function that begins at an offset in the file, or the offset.
+    pub fn name_at(&self, offset: u64) -> String {
+        let here = self.entries.iter().filter(|function| function.offset == offset).collect();
+        by_offset(here).first().map_or_else(|| format!("{offset:#x}"), |function| function.name.clone())
     }
 
     /// Makes sure that there is code at an offset in the file.
