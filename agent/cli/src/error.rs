@@ -221,12 +221,14 @@ pub(super) fn of_probe(error: &DynamicError) -> ExitCode {
         | DynamicError::TooMuch(_)
         | DynamicError::TooMany(_)
         | DynamicError::Filter(_) => ExitCode::Usage,
-        DynamicError::Hook(_) | DynamicError::NotTraced(_) => ExitCode::Unsupported,
+        DynamicError::Hook(_) | DynamicError::NotTraced(_) | DynamicError::Go(_) => ExitCode::Unsupported,
         DynamicError::Symbols(_) => ExitCode::NotPermitted,
         DynamicError::Tracefs(error) => of_tracefs(error),
         DynamicError::Binary(_)
         | DynamicError::Lookup(_)
         | DynamicError::Marker(_)
+        | DynamicError::Indirect(_)
+        | DynamicError::IndirectOfPattern
         | DynamicError::Function(_) => ExitCode::NoSuchEvent,
     }
 }

@@ -34,6 +34,8 @@ pub struct ProbeRule<'a> {
     pub facts: &'a Facts,
     /// The id that the event will have.
     pub id: u16,
+    /// Whether to make probes that may end processes.
+    pub force: bool,
 }
 
 /// Why a probe cannot be filtered.

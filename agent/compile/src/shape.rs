@@ -1,6 +1,10 @@
 //! Events of our own, described as tracefs describes the kernel's.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
+
+use super::context::Contexts;
+use ftrace_event::context::Context as Known;
 
 /// Bytes of the common fields at the start of every record.
 pub const COMMON_LEN: u32 = 8;
@@ -12,6 +16,64 @@ const COMMON: &str = "\
 \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
 ";
+
+/// Names that no argument of a probe has: readers find a record's thread by them, and the probe's places.
+/// The kernel refuses the same (`reserved_field_names`, kernel/trace/trace_probe.c).
+const RESERVED: [&str; 8] = [
+    "common_type",
+    "common_flags",
+    "common_preempt_count",
+    "common_pid",
+    "common_tgid",
+    "__probe_ip",
+    "__probe_func",
+    "__probe_ret_ip",
+];
+
+/// An argument of a probe has the name of another field of its record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldClash {
+    /// A field that records have anyway.
+    #[error("records have a field {0} already; give the argument another name")]
+    Record(String),
+    /// A context, whether it is recorded or not: readers take a field of this name for it.
+    #[error("{0} is the field of a context; give the argument another name")]
+    Context(String),
+    /// Another argument.
+    #[error("there is another argument with this name: {0}")]
+    Argument(String),
+}
+
+/// The names of the fields of a probe's record, as they are given to its arguments.
+#[derive(Debug)]
+pub(crate) struct FieldNames<'a> {
+    contexts: &'a Contexts,
+    given: HashSet<String>,
+}
+
+impl<'a> FieldNames<'a> {
+    /// Those of a record that has these contexts, before its first argument.
+    pub(crate) fn new(contexts: &'a Contexts) -> Self {
+        Self { contexts, given: HashSet::new() }
+    }
+
+    /// Gives a name to an argument.
+    ///
+    /// # Errors
+    /// Another field has it.
+    pub(crate) fn give(&mut self, name: &str) -> Result<(), FieldClash> {
+        if RESERVED.contains(&name) {
+            return Err(FieldClash::Record(name.to_owned()));
+        }
+        if Known::of_field(name).is_some() || self.contexts.has_field(name) {
+            return Err(FieldClash::Context(name.to_owned()));
+        }
+        if !self.given.insert(name.to_owned()) {
+            return Err(FieldClash::Argument(name.to_owned()));
+        }
+        Ok(())
+    }
+}
 
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! More events for a recording that goes on.
 
-use super::{Before, Kernel, PlanError, Why, error::InChannel, events::Recorded, formats::Formats};
+use super::{Before, Kernel, PlanError, Why, error::InChannel, events::Recorded, formats::Formats, scope};
 use capture::{Addition, CaptureOptions, ChannelOptions, Session};
 use kernel::btf::Btf;
 use kernel::tracefs::Tracefs;
@@ -37,7 +37,8 @@ pub fn addition(
     let file = FileSpec { clock: running.clock, ..FileSpec::default() };
     let tracefs = Tracefs::open().map_err(PlanError::whole)?;
     let btf = Btf::of_kernel();
-    let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &running.counters)?;
+    let processes = scope::processes(running.tasks.as_ref());
+    let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &running.counters, processes)?;
     let mut formats = described(running);
     let before = Before { earlier: formats.earlier(), recorded: recorded_into(of), running: Some(of) };
     let mut notes = Vec::new();

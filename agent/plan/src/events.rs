@@ -16,6 +16,7 @@ use super::{
 use capture::{Active, CaptureEvent, CaptureProbe, EventFilter};
 use compile::context;
 use compile::context::{ContextLayout, TooLong};
+use compile::dynamic::behind_path;
 use compile::fast::{FastLane, Hooks, Lane, Mismatch, strings};
 use compile::filter::{Facts, Program, Uncompiled, constant};
 use compile::plan::{ProbeEvent, ProbePlan};
@@ -391,11 +392,10 @@ impl EventPlan {
 /// Whether two rules are about a marker of the same provider and name, of two programs or libraries.
 fn is_same_marker(what: &What, other: Option<&What>) -> bool {
     let (What::Usdt(one), Some(What::Usdt(other))) = (what, other) else { return false };
-    let marker = |text: &str| {
-        // With a name or arguments of its own it is an event of its own.
-        let is_plain = !text.contains(|one: char| one == '=' || one.is_whitespace());
-        let mut parts = text.rsplitn(3, ':').map(str::to_owned);
-        is_plain.then(|| (parts.next(), parts.next()))
+    // With a name or arguments of its own it is an event of its own.
+    let marker = |text| {
+        let marker: Option<&str> = behind_path(text);
+        marker.filter(|marker| !marker.contains(|one: char| one == '=' || one.is_whitespace()))
     };
     one != other && marker(one).is_some_and(|one| Some(one) == marker(other))
 }

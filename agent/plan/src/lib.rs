@@ -85,6 +85,7 @@ use capture::{
     CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, ProgramFacts, Rotation, SetOptions,
 };
 use compile::context::Counters;
+use compile::dynamic::Processes;
 use compile::fast::FastLane;
 use compile::filter::Facts;
 use ctf_writer::{Ctf, FileLimits, Shape};
@@ -148,7 +149,8 @@ impl Plan {
         let counters = Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus));
         let tracefs = Tracefs::open().map_err(PlanError::whole)?;
         let btf = Btf::of_kernel();
-        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &counters)?;
+        let processes = scope::processes(tasks.as_ref());
+        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &counters, processes)?;
         let mut formats = Formats::default();
         let mut planned = Vec::with_capacity(channels.len());
         for (number, channel) in channels.iter().enumerate() {
@@ -164,7 +166,7 @@ impl Plan {
         }
         let facts = Facts::new(file.clock, kernel.btf.ok());
         let map = |(number, map): (usize, &MapSpec)| {
-            kernel.map(InMap(number, &map.name), map, &facts, possible_cpus)
+            kernel.map(InMap(number, &map.name), map, &facts, possible_cpus, &mut notes)
         };
         let maps = maps.iter().enumerate().map(map).collect::<Result<Vec<_>, _>>()?;
         let counted = maps.iter().map(|map| &map.channel);
@@ -304,6 +306,8 @@ struct Kernel<'a> {
     catalogue: Catalogue,
     btf: Result<&'a Btf, &'a BtfError>,
     counters: &'a Arc<Counters>,
+    /// The processes that are recorded.
+    processes: Processes,
 }
 
 impl<'a> Kernel<'a> {
@@ -311,9 +315,10 @@ impl<'a> Kernel<'a> {
         tracefs: &'a Tracefs,
         btf: Result<&'a Btf, &'a BtfError>,
         counters: &'a Arc<Counters>,
+        processes: Processes,
     ) -> Result<Self, PlanError> {
         let catalogue = Catalogue::read(tracefs).map_err(PlanError::whole)?;
-        Ok(Self { tracefs, catalogue, btf, counters })
+        Ok(Self { tracefs, catalogue, btf, counters, processes })
     }
 
     /// The events, probes and stacks of a channel, after those that there are.
@@ -355,7 +360,8 @@ impl<'a> Kernel<'a> {
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
         note_absent(&selection.absent, notes);
         note_unusable(&events, notes);
-        let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };
+        let Self { tracefs, btf, processes, .. } = self;
+        let probes = Probes { rules: &rules, facts: &facts, tracefs, btf: *btf, processes };
         notes.extend(probes.add_to(&mut events)?);
         match running {
             None => stacks::apply(channel, at, self.tracefs, &mut events)?,

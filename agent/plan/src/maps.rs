@@ -61,11 +61,12 @@ impl Kernel<'_> {
         spec: &MapSpec,
         facts: &Facts,
         cpus: u32,
+        notes: &mut Vec<String>,
     ) -> Result<MapOptions, PlanError> {
         let role = if spec.from.is_some() { Role::Ends } else { Role::Counted };
-        let counted = self.side(&asked(at, spec, role, facts)?)?;
+        let counted = self.side(&asked(at, spec, role, facts)?, notes)?;
         let began = match &spec.from {
-            Some(_) => Some(self.side(&asked(at, spec, Role::Begins, facts)?)?),
+            Some(_) => Some(self.side(&asked(at, spec, Role::Begins, facts)?, notes)?),
             None => None,
         };
         if let Some(began) = &began {
@@ -101,10 +102,10 @@ impl Kernel<'_> {
         Ok(MapOptions { spec: spec.clone(), kinds, is_signed, sizes, channel })
     }
 
-    fn side(&self, asked: &Asked<'_>) -> Result<Side, PlanError> {
+    fn side(&self, asked: &Asked<'_>, notes: &mut Vec<String>) -> Result<Side, PlanError> {
         match &asked.spec.what {
             What::Events(selector) => self.tracepoint(asked, selector),
-            _ => self.probe(asked),
+            _ => self.probe(asked, notes),
         }
     }
 
@@ -193,7 +194,7 @@ impl Kernel<'_> {
         Ok(Side { event, probe: None, resolved })
     }
 
-    fn probe(&self, asked: &Asked<'_>) -> Result<Side, PlanError> {
+    fn probe(&self, asked: &Asked<'_>, notes: &mut Vec<String>) -> Result<Side, PlanError> {
         let contexts = Contexts::default();
         let rule = ProbeRule {
             filter: asked.filter.as_ref(),
@@ -201,8 +202,9 @@ impl Kernel<'_> {
             contexts: &contexts,
             facts: asked.facts,
             id: FIRST_ID,
+            force: asked.spec.force,
         };
-        let environment = Environment::of_kernel(self.btf);
+        let environment = Environment::of_kernel(self.btf, self.processes.clone());
         let planned: Planned = match &asked.spec.what {
             What::Uprobe(text) => user::probes(text, false, &environment, &rule, &|_, _| false),
             What::Uretprobe(text) => user::probes(text, true, &environment, &rule, &|_, _| false),
@@ -215,6 +217,7 @@ impl Kernel<'_> {
             other => return Err(asked.wrong(format!("a map cannot count {}", other.kind()))),
         }
         .map_err(|error| asked.refuse(error))?;
+        notes.extend(planned.told());
         let mut probes = planned.probes;
         let (Some(ProbePlan { events, programs, slot_flags }), None) = (probes.pop(), probes.pop()) else {
             return Err(asked.wrong(

@@ -7,7 +7,7 @@ use super::{
 };
 use ::kernel::btf::{Btf, BtfError};
 use ::kernel::tracefs::Tracefs;
-use compile::dynamic::{DynamicError, Environment, Planned, function, graph, kernel, usdt, user};
+use compile::dynamic::{DynamicError, Environment, Planned, Processes, function, graph, kernel, usdt, user};
 use compile::filter::Facts;
 use compile::plan::ProbePlan;
 use compile::probe_filter::ProbeRule;
@@ -20,6 +20,7 @@ pub(super) struct Probes<'a> {
     pub(super) facts: &'a Facts,
     pub(super) tracefs: &'a Tracefs,
     pub(super) btf: Result<&'a Btf, &'a BtfError>,
+    pub(super) processes: &'a Processes,
 }
 
 /// What is found out when the first probe needs it.
@@ -45,6 +46,10 @@ impl Asked<'_> {
 }
 
 impl Probes<'_> {
+    fn environment(&self) -> Environment {
+        Environment::of_kernel(self.btf, self.processes.clone())
+    }
+
     /// Adds the probes to what is recorded, by kind, and those of a kind in the order of their rules. Gives
     /// what of the patterns cannot be recorded, for the user.
     pub(super) fn add_to(&self, events: &mut EventPlan) -> Result<Vec<String>, PlanError> {
@@ -72,14 +77,14 @@ impl Probes<'_> {
     ) -> Result<Vec<String>, PlanError> {
         let Asked { spec, rule, .. } = asked;
         let planned = self.plan(asked, events, found)?;
+        let told = planned.told();
         for mut probe in planned.probes {
             if spec.optional {
                 probe.leave_out_if_refused();
             }
             events.add_probe(probe, &spec.what, rule).map_err(|error| asked.refuse(error))?;
         }
-        let left_out = planned.left_out.into_iter();
-        Ok(left_out.map(|(name, error)| format!("not recorded: {name}: {error}")).collect())
+        Ok(told)
     }
 
     fn plan(
@@ -96,6 +101,7 @@ impl Probes<'_> {
             contexts,
             facts: self.facts,
             id: events.free_id(),
+            force: asked.spec.force,
         };
         let is_taken = |system: &str, name: &str| events.has_event(system, name);
         let one = |planned: Result<ProbePlan, DynamicError>| planned.map(Planned::from);
@@ -141,13 +147,14 @@ impl Probes<'_> {
 
 impl Found<'_> {
     fn environment(&mut self) -> &Environment {
-        self.environment.get_or_insert_with(|| Environment::of_kernel(self.probes.btf))
+        let Self { probes, environment, .. } = self;
+        environment.get_or_insert_with(|| probes.environment())
     }
 
     /// The kernel's functions. Reading them takes a while.
     fn functions(&mut self, asked: Asked<'_>) -> Result<(&Environment, &kernel::KernelFunctions), PlanError> {
         let Self { probes, environment, functions } = self;
-        let environment = environment.get_or_insert_with(|| Environment::of_kernel(probes.btf));
+        let environment = environment.get_or_insert_with(|| probes.environment());
         let functions = match functions {
             Some(read) => read,
             None => functions.insert(kernel::KernelFunctions::read().map_err(|error| asked.refuse(error))?),

@@ -67,7 +67,7 @@ impl<'a> Rules<'a> {
         of_channel.open(facts, counters).map_err(|error| at.field("contexts", error))?;
         let mut groups = Groups::default();
         let ready = |(number, spec): (usize, &'a RuleSpec)| {
-            let RuleSpec { what: _, optional: _, every_thread: _, filter, language, .. } = spec;
+            let RuleSpec { what: _, optional: _, every_thread: _, force: _, filter, language, .. } = spec;
             let RuleSpec { sample, rate, rate_by: _, contexts: named, .. } = spec;
             let mut contexts = of_channel.clone();
             contexts.add(named);

@@ -10,6 +10,7 @@ use rustix::{
 use super::{PlanError, Why};
 use attach::KernelLayout;
 use capture::{TaskFilter, Tracking};
+use compile::dynamic::Processes;
 use compile::scope::{Scope, Set, Sets, Values};
 use kernel::cgroup::{Cgroup, Hierarchy};
 use kernel::ids::Owner;
@@ -65,6 +66,12 @@ pub(super) fn check_pid_namespace(scope: &ScopeSpec) -> Result<bool, PlanError> 
 pub(super) fn task_filter(scope: &ScopeSpec) -> Option<TaskFilter> {
     let is_chosen = scope.only_command || !scope.pids.is_empty();
     is_chosen.then(|| TaskFilter { processes: scope.pids.clone(), follow_fork: scope.children })
+}
+
+/// The processes that are recorded, as far as they are there already: where threads are chosen by what they
+/// are, any process may become one.
+pub(super) fn processes(tasks: Option<&TaskFilter>) -> Processes {
+    tasks.map_or(Processes::All, |tasks| Processes::Of(tasks.processes.clone()))
 }
 
 /// The memory maps of the processes, of those that are still there.

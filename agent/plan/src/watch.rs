@@ -6,6 +6,7 @@ use super::{Before, Kernel, PlanError, Why, buffers, error::InChannel};
 use attach::KernelLayout;
 use capture::watch::{Decoder, Lacking, Threads, WatchOptions, WatchRule};
 use compile::context::Counters;
+use compile::dynamic::Processes;
 use ftrace_event::{Format, name_and_id};
 use kernel::btf::Btf;
 use kernel::cpus::Cpus;
@@ -48,7 +49,7 @@ pub fn watch_options(clock: TraceClock) -> Result<WatchOptions, PlanError> {
 pub fn watch_rule(options: &WatchOptions, spec: &WatchSpec) -> Result<(WatchRule, Vec<String>), PlanError> {
     let tracefs = Tracefs::open().map_err(PlanError::whole)?;
     let btf = Btf::of_kernel();
-    let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters)?;
+    let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters, Processes::All)?;
     watch_rule_on(&kernel, options.clock, spec)
 }
 

@@ -305,6 +305,9 @@ pub struct RuleSpec {
     /// own threads are left out all the same.
     #[serde(default, skip_serializing_if = "is_false")]
     pub every_thread: bool,
+    /// Make probes that are refused because they may end processes: of returns of Go's functions.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub force: bool,
     /// Only those that match, in the language of [`RuleSpec::language`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -334,6 +337,7 @@ impl RuleSpec {
             what,
             optional: false,
             every_thread: false,
+            force: false,
             filter: None,
             language: FilterLanguage::default(),
             sample: None,
@@ -355,6 +359,7 @@ impl RuleSpec {
             what: _,
             optional: _,
             every_thread,
+            force: _,
             filter,
             language: _,
             sample,

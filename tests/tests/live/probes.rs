@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     io::{Read as _, Write as _},
+    os::fd::AsRawFd as _,
     path::Path,
     process::Stdio,
 };
@@ -462,6 +463,126 @@ fn what_cannot_be_probed_is_told() {
     let same = format!("same={file}:work");
     let args = ["record", "-o", "refused.dat", "--uprobe", &same, "--uprobe", &same, "true"];
     run(&mut agent(dir, args)).expect(USAGE).says(&["another event uprobes:same"]);
+}
+
+#[test]
+fn arguments_cannot_have_the_names_of_other_fields() {
+    const USAGE: i32 = 2;
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let Probed { file, .. } = build(dir, Link::Pie);
+    let (work, marker) = (format!("{}:work", file.display()), format!("{}:probed:guarded", file.display()));
+    for name in ["common_type", "common_pid", "__probe_ip", "__probe_func", "__probe_ret_ip", "ctx_uid"] {
+        refused(dir, "--uprobe", &format!("{work} {name}=%di"), USAGE, &[&format!("`{name}=%di`")]);
+        refused(dir, "--uretprobe", &format!("{work} {name}=$retval"), USAGE, &[name]);
+        refused(dir, "--usdt", &format!("{marker} {name}=arg1"), USAGE, &[&format!("`{name}=arg1`")]);
+        refused(dir, "--count", &format!("uprobe {work} {name}=%di by {name}"), USAGE, &[name]);
+    }
+}
+
+/// A program that calls `memcmp` of the C library as often as it is told, when a byte is there to be read.
+const COMPARING: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    int main(int count, char **words) {
+        int (*volatile compare)(const void *, const void *, size_t) = memcmp;
+        char one[64] = "one", other[64] = "other";
+        puts("ready");
+        fflush(stdout);
+        getchar();
+        int sum = 0;
+        for (int left = atoi(words[count - 1]); left > 0; left--) sum += compare(one, other, 40 + left % 3) != 0;
+        printf("%d\n", sum);
+        fflush(stdout);
+        return getchar() == 'x';
+    }
+"#;
+
+#[test]
+fn a_function_that_chooses_is_the_implementation_of_the_process() {
+    const NO_SUCH: i32 = 112;
+    const CALLS: usize = 321;
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    fs::write(dir.join("compare.c"), COMPARING).unwrap();
+    tool(dir, "cc", &["-O1", "-o", "compare", "compare.c"]);
+    let mut waiting = std::process::Command::new(dir.join("compare"))
+        .arg(CALLS.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    waiting.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let pid = waiting.id().to_string();
+    // The command lets the process go on, and waits until it has called the function.
+    let go = format!("echo >&3; read sum <&4; test $sum = {CALLS}");
+    let (to, from) = (waiting.stdin.as_ref().unwrap(), waiting.stdout.as_ref().unwrap());
+    let paths = [("3>", to.as_raw_fd()), ("4<", from.as_raw_fd())];
+    let redirected = paths.map(|(how, fd)| format!("{how}/proc/{}/fd/{fd}", std::process::id())).join(" ");
+    let script = format!("exec {redirected}; {go}");
+    let probe = "compare=libc.so.6:memcmp n=%dx:u64";
+    let args = ["record", "-o", "out.dat", "--uprobe", probe, "-P", &pid, "sh", "-c", &script];
+    run(&mut agent(dir, args)).expect(0);
+    let texts = stock_texts(dir, "compare");
+    let sizes: BTreeSet<&str> = texts.iter().map(|text| arguments_of(text)).collect();
+    assert_eq!((texts.len(), sizes), (CALLS, BTreeSet::from(["n=40", "n=41", "n=42"])));
+
+    // A command that starts later shows nothing.
+    let args = ["record", "-o", "none.dat", "--uprobe", probe, "-F", "true"];
+    run(&mut agent(dir, args)).expect(NO_SUCH).says(&["memcmp", "IFUNC"]);
+    let args = ["record", "-o", "none.dat", "--uprobe", "libc.so.6:memcmp+4", "-P", &pid, "true"];
+    run(&mut agent(dir, args)).expect(NO_SUCH).says(&["memcmp", "IFUNC"]);
+    // Patterns leave it out.
+    let ended = record(dir, &["--uprobe", "libc.so.6:mem[cf]*", "-F"], Path::new("true"), &[]);
+    assert!(ended.err.contains("not recorded: memcmp"), "{}", ended.err);
+    assert!(!stock_events(dir).contains("memcmp"));
+    let all = ["record", "-o", "none.dat", "--uprobe", "libc.so.6:memcm*", "-F", "true"];
+    run(&mut agent(dir, all)).expect(NO_SUCH).says(&["memcmp"]);
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+}
+
+#[test]
+fn returns_of_go_are_refused() {
+    const UNSUPPORTED: i32 = 111;
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let Probed { file, .. } = build(dir, Link::Pie);
+    // What tells a Go program; this one survives the probe.
+    fs::write(dir.join("buildinfo"), "\u{ff} Go buildinf:").unwrap();
+    let (from, section) = (file.to_str().unwrap(), ".go.buildinfo=buildinfo");
+    tool(dir, "objcopy", &["--add-section", section, from, "gopher"]);
+    let gopher = dir.join("gopher");
+    let probe = format!("back={}:work", gopher.display());
+    refused(dir, "--uretprobe", &probe, UNSUPPORTED, &["Go", "--force"]);
+    refused(dir, "--count", &format!("uretprobe {probe}"), UNSUPPORTED, &["Go", "--force"]);
+    record(dir, &["--uretprobe", &probe, "--force"], &gopher, &["3"]);
+    assert_eq!(stock_texts(dir, "back").len(), 5);
+    record(dir, &["--uprobe", &probe], &gopher, &["3"]);
+    assert_eq!(stock_texts(dir, "back").len(), 5);
+}
+
+#[test]
+fn a_path_may_have_blanks() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let Probed { program, .. } = build(dir, Link::Pie);
+    let odd = dir.join("a b=(c \"d\"");
+    fs::copy(&program, &odd).unwrap();
+    let quoted = format!("\"{}\"", odd.display().to_string().replace('"', "\\\""));
+    let (work, marker) = (format!("work={quoted}:work n=%di:s64"), format!("{quoted}:probed:guarded"));
+    record(dir, &["--uprobe", &work, "--usdt", &marker], &odd, &["3"]);
+    assert_eq!((stock_texts(dir, "work").len(), stock_texts(dir, "guarded").len()), (5, 5));
+}
+
+#[test]
+fn lines_for_tracefs_are_translated() {
+    const USAGE: i32 = 2;
+    let scratch = Scratch::new();
+    let ours = "--uprobe 'mine/name=/bin/sh:0x10 n=%di'";
+    refused(scratch.path(), "--uprobe", "p:mine/name /bin/sh:0x10 n=%di", USAGE, &[ours]);
 }
 
 #[test]

@@ -79,8 +79,8 @@ impl MapArgs {
         }
     }
 
-    /// The maps, in the order of the command line.
-    pub(super) fn specs(&self, matches: &ArgMatches) -> Result<Vec<MapSpec>, CliError> {
+    /// The maps, in the order of the command line. `force` makes probes that may end processes.
+    pub(super) fn specs(&self, matches: &ArgMatches, force: bool) -> Result<Vec<MapSpec>, CliError> {
         let read = |option: &'static str, parse: fn(&str) -> Result<MapSpec, _>, texts: &[String]| {
             let read = |(index, text): (usize, &String)| {
                 let spec =
@@ -93,7 +93,13 @@ impl MapArgs {
         let mut specs = read("--count", MapSpec::of_events, &self.count)?;
         specs.extend(read("--time", MapSpec::of_times, &self.time)?);
         specs.sort_by_key(|(index, _)| *index);
-        Ok(specs.into_iter().map(|(_, spec)| spec).collect())
+        let forced = |mut spec: MapSpec| {
+            for event in std::iter::once(&mut spec.event).chain(&mut spec.from) {
+                event.force = force;
+            }
+            spec
+        };
+        Ok(specs.into_iter().map(|(_, spec)| forced(spec)).collect())
     }
 }
 

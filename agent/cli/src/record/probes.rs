@@ -83,6 +83,10 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE")]
     pub uretprobe: Vec<String>,
 
+    /// Make probes that are refused because they may end processes: --uretprobe of Go programs
+    #[arg(long)]
+    pub force: bool,
+
     /// Record a USDT marker of a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`.
     /// With a pattern, such as PROVIDER:*, each marker that matches is an event, named after it
     #[arg(long, value_name = "PROBE")]
@@ -107,6 +111,7 @@ impl ProbeArgs {
             graph_hooks,
             uprobe,
             uretprobe,
+            force: _,
             usdt,
         } = self;
         let options: [OfOption<'_>; 8] = [

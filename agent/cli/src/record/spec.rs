@@ -131,7 +131,7 @@ pub(crate) fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<Reco
     check_command(args)?;
     let rules = rules(args, matches)?;
     let file = (output(args, matches), format(args, matches));
-    of_parts(args, channels(args, matches, &rules)?, args.maps.specs(matches)?, file)
+    of_parts(args, channels(args, matches, &rules)?, args.maps.specs(matches, args.probes.force)?, file)
 }
 
 /// The options that a command refuses which has others of `record` among its own and keeps no file, by clap's
@@ -374,7 +374,10 @@ pub(crate) fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usiz
         ));
     }
     indexed.extend(
-        args.probes.selections(matches).into_iter().map(|(index, what)| (index, RuleSpec::new(what))),
+        args.probes
+            .selections(matches)
+            .into_iter()
+            .map(|(index, what)| (index, RuleSpec { force: args.probes.force, ..RuleSpec::new(what) })),
     );
     if indexed.is_empty() && args.maps.is_empty() {
         return Err(CliError::Usage(

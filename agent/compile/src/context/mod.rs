@@ -182,6 +182,11 @@ impl Contexts {
         self.fields.is_empty()
     }
 
+    /// Whether one of them is a field of this name.
+    pub(crate) fn has_field(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.field() == name)
+    }
+
     /// The stacks that follow the record.
     pub fn stacks(&self) -> &[StackKind] {
         &self.stacks

@@ -232,7 +232,7 @@ pub fn probe(
     tracefs: &Tracefs,
     rule: &ProbeRule<'_>,
 ) -> Result<ProbePlan, DynamicError> {
-    let mut spec = spec::parse(text, At { side: Side::Kernel, returns })?;
+    let mut spec = spec::parse(text, At { side: Side::Kernel, returns }, rule.contexts)?;
     hook::check_kprobes()?;
     for argument in &mut spec.arguments {
         resolve(&mut argument.fetch, functions)?;

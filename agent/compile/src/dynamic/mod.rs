@@ -33,6 +33,7 @@ pub mod usdt;
 pub mod user;
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use super::{
     hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
@@ -45,7 +46,9 @@ use ::kernel::tracefs::TracefsError;
 use ::kernel::version::KernelVersion;
 use bpf::preemption::{Preemption, PreemptionGuard};
 
-pub use spec::{SpecError, SpecErrorKind};
+pub use spec::{SpecError, SpecErrorKind, behind_path, quoted};
+
+pub(crate) use spec::of_tracefs;
 
 use compile::{CompileError, Program, compile};
 use layout::Layout;
@@ -88,6 +91,21 @@ pub enum DynamicError {
     /// A pattern that matches more than there can be events.
     #[error(transparent)]
     TooMany(#[from] TooManyMatches),
+    /// A pattern matches only functions that choose their implementation.
+    #[error(
+        "all that match ({0}) choose their implementation when a program starts (IFUNC): probe each by name"
+    )]
+    Indirect(String),
+    /// Functions that a pattern matches choose their implementation.
+    #[error("chosen when a program starts (IFUNC): probe each by name")]
+    IndirectOfPattern,
+    /// Returns of functions of Go.
+    #[error(
+        "{} is a Go program: its stacks move, and a probe at the return of a function, which replaces an address there, ends \
+         every process that runs it; probe the function's entry, or its RET instructions by offset (--force probes \
+         nevertheless)", .0.display()
+    )]
+    Go(PathBuf),
     /// Its filter.
     #[error(transparent)]
     Filter(#[from] ProbeFilterError),
@@ -154,11 +172,30 @@ pub struct Planned {
     pub probes: Vec<ProbePlan>,
     /// What a pattern matches and cannot be recorded, as `GROUP:NAME`, with the reasons.
     pub left_out: Vec<(String, DynamicError)>,
+    /// What else the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Planned {
+    /// All of it for the user.
+    pub fn told(&self) -> Vec<String> {
+        let left_out = self.left_out.iter().map(|(name, error)| format!("not recorded: {name}: {error}"));
+        left_out.chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+/// The processes whose memory shows which implementations were chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Processes {
+    /// Each that there is.
+    All,
+    /// These.
+    Of(Vec<u32>),
 }
 
 impl From<ProbePlan> for Planned {
     fn from(probe: ProbePlan) -> Self {
-        Self { probes: vec![probe], left_out: Vec::new() }
+        Self { probes: vec![probe], ..Self::default() }
     }
 }
 
@@ -206,6 +243,7 @@ pub struct Environment {
     has_fprobes: bool,
     /// `task_struct.utask` and `uprobe_task.vaddr`, which lead to a uprobe's address.
     utask: Option<(u32, u32)>,
+    processes: Processes,
 }
 
 /// From here on a program at the return of a user function can ask where the function is (`bpf_get_func_ip`).
@@ -218,8 +256,8 @@ const UPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
 const KPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(5, 18, 0);
 
 impl Environment {
-    /// The running kernel's, whose type information is `btf`, where there is one.
-    pub fn of_kernel(btf: Result<&Btf, &BtfError>) -> Self {
+    /// The running kernel's, whose type information is `btf`, where there is one; `processes` are recorded.
+    pub fn of_kernel(btf: Result<&Btf, &BtfError>, processes: Processes) -> Self {
         let btf = btf.ok();
         let utask = btf.and_then(|btf| {
             let vaddr = btf.member_offset("uprobe_task.vaddr").ok()?;
@@ -230,6 +268,7 @@ impl Environment {
             version: KernelVersion::running().unwrap_or(KernelVersion::new(5, 15, 0)),
             has_fprobes: btf.is_some_and(|btf| btf.has_function("register_fprobe_ips")),
             utask,
+            processes,
         }
     }
 

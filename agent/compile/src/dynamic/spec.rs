@@ -1,8 +1,11 @@
 //! The text of a probe: `[[GROUP/]NAME=]ATTACH_POINT [ARGUMENT...]`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::fetch::{Argument, parse_argument};
+use crate::context::Contexts;
+use crate::shape::{FieldClash, FieldNames};
 
 /// How many arguments a probe has at most (`MAX_TRACE_ARGS`, kernel/trace/trace_probe.h).
 const ARGUMENTS_MAX: usize = 128;
@@ -38,7 +41,9 @@ pub(super) struct Spec {
     pub(super) text: String,
     pub(super) group: Option<String>,
     pub(super) name: Option<String>,
-    /// What stands for the attach point, and where in the text.
+    /// The file, where the text has it in quotes.
+    pub(super) path: Option<String>,
+    /// What stands for the attach point, without a file in quotes, and where in the text.
     pub(super) point: String,
     pub(super) point_at: Range<usize>,
     pub(super) arguments: Vec<Argument>,
@@ -65,9 +70,9 @@ pub enum SpecErrorKind {
     /// It is no name.
     #[error("a name consists of at most {NAME_MAX} letters, digits and _, and does not begin with a digit")]
     Name,
-    /// Two arguments have it.
-    #[error("there is another argument with this name")]
-    SameName,
+    /// Another field has it.
+    #[error(transparent)]
+    Field(#[from] FieldClash),
     /// A word after `$`.
     #[error("there is no such variable; known are $argN, $retval, $stack, $stackN and $comm")]
     Variable,
@@ -141,6 +146,17 @@ pub enum SpecErrorKind {
     /// An attach point in a file.
     #[error("@+OFFSET is an offset in a program's file; for the kernel write @ADDRESS or @SYMBOL")]
     FileOffset,
+    /// A path that begins with a quote and does not end with one.
+    #[error("the quote is not closed, or no : follows it: a path with blanks is \"PATH\":FUNCTION")]
+    Quote,
+    /// A line of tracefs' `kprobe_events`, `uprobe_events` or `dynamic_events`.
+    #[error("this is how tracefs has it; here it is {option} '{text}'")]
+    Tracefs {
+        /// The option for it.
+        option: &'static str,
+        /// What to give that.
+        text: String,
+    },
     /// A name in a program.
     #[error("names of a program's variables are not supported; write @+OFFSET, the offset in the file")]
     UserSymbol,
@@ -175,16 +191,31 @@ fn located(text: &str, at: &Range<usize>) -> String {
     }
 }
 
-/// Reads the text of a probe.
-pub(super) fn parse(text: &str, at: At) -> Result<Spec, SpecError> {
+/// Reads the text of a probe whose records have these contexts.
+pub(super) fn parse(text: &str, at: At, contexts: &Contexts) -> Result<Spec, SpecError> {
     let error = |at: Range<usize>, kind| SpecError { text: text.to_owned(), at, kind };
-    let mut words = words(text).into_iter();
+    let mut words = words(text, 0).into_iter();
     let Some(first) = words.next() else { return Err(error(0..text.len(), SpecErrorKind::NoAttachPoint)) };
-    let (group, name, point_at) = split_name(text, &first).map_err(|at| error(at, SpecErrorKind::Name))?;
+    if let Some((option, text)) = of_tracefs(text, at.side.is_user()) {
+        return Err(error(first, SpecErrorKind::Tracefs { option, text }));
+    }
+    let (group, name, mut point_at) =
+        split_name(text, &first).map_err(|at| error(at, SpecErrorKind::Name))?;
     if point_at.is_empty() {
         return Err(error(first, SpecErrorKind::NoAttachPoint));
     }
+    let mut path = None;
+    if at.side.is_user() && text[point_at.start..].starts_with('"') {
+        let unclosed = || error(point_at.start..text.len(), SpecErrorKind::Quote);
+        let (unquoted, end) = unquoted(text, point_at.start).ok_or_else(unclosed)?;
+        words = self::words(text, end).into_iter();
+        let is_point = |rest: &Range<usize>| text[rest.clone()].starts_with(':') && rest.len() > 1;
+        let rest = words.next().filter(|rest| rest.start == end && is_point(rest));
+        point_at = rest.map(|rest| end + 1..rest.end).ok_or_else(unclosed)?;
+        path = Some(unquoted);
+    }
     let mut arguments: Vec<Argument> = Vec::new();
+    let mut names = FieldNames::new(contexts);
     for word in words {
         if arguments.len() == ARGUMENTS_MAX {
             return Err(error(word, SpecErrorKind::Arguments));
@@ -192,15 +223,14 @@ pub(super) fn parse(text: &str, at: At) -> Result<Spec, SpecError> {
         let number = arguments.len() + 1;
         let argument =
             parse_argument(text, word.clone(), number, at).map_err(|(at, kind)| error(at, kind))?;
-        if arguments.iter().any(|other| other.name == argument.name) {
-            return Err(error(word, SpecErrorKind::SameName));
-        }
+        names.give(&argument.name).map_err(|clash| error(word, clash.into()))?;
         arguments.push(argument);
     }
     Ok(Spec {
         text: text.to_owned(),
         group,
         name,
+        path,
         point: text[point_at.clone()].to_owned(),
         point_at,
         arguments,
@@ -214,13 +244,13 @@ impl Spec {
     }
 }
 
-/// The words of a text, separated by blanks that are not in brackets or angle brackets, as demangled names
-/// have them.
-fn words(text: &str) -> Vec<Range<usize>> {
+/// The words of a text from `from` on, separated by blanks that are not in brackets or angle brackets, as
+/// demangled names have them.
+fn words(text: &str, from: usize) -> Vec<Range<usize>> {
     let mut words: Vec<Range<usize>> = Vec::new();
     let mut depth = 0_u32;
     let mut start = None;
-    for (at, character) in text.char_indices() {
+    for (at, character) in text[from..].char_indices().map(|(at, character)| (from + at, character)) {
         match character {
             '(' | '<' => depth += 1,
             ')' | '>' => depth = depth.saturating_sub(1),
@@ -238,13 +268,100 @@ fn words(text: &str) -> Vec<Range<usize>> {
     words
 }
 
+/// What is in the quotes that begin at `from`, and where they end. A backslash takes the next character
+/// literally.
+fn unquoted(text: &str, from: usize) -> Option<(String, usize)> {
+    let mut found = String::new();
+    let mut characters = text[from..].char_indices().skip(1);
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((found, from + at + 1)),
+            '\\' => found.push(characters.next()?.1),
+            other => found.push(other),
+        }
+    }
+    None
+}
+
+/// A path as the text of a probe has it: in quotes if it has characters that mean something there.
+pub fn quoted(path: &str) -> Cow<'_, str> {
+    let is_plain =
+        |one: char| one.is_alphanumeric() || matches!(one, '/' | '.' | '_' | '-' | '+' | '~' | '@');
+    if path.chars().all(is_plain) {
+        return Cow::Borrowed(path);
+    }
+    let escaped: String = path
+        .chars()
+        .flat_map(|one| matches!(one, '"' | '\\').then_some('\\').into_iter().chain([one]))
+        .collect();
+    Cow::Owned(format!("\"{escaped}\""))
+}
+
+/// What follows the file of a marker without a name: `PROVIDER:MARKER [ARGUMENT...]`; `None` with a name.
+pub fn behind_path(text: &str) -> Option<&str> {
+    let text = text.trim_start();
+    if text.starts_with('"') {
+        let (_, end) = unquoted(text, 0)?;
+        return text[end..].strip_prefix(':');
+    }
+    let first = text.split_whitespace().next()?;
+    // The last two parts, as a path may have colons.
+    let (front, _) = first.rsplit_once(':')?;
+    let (path, _) = front.rsplit_once(':')?;
+    (!path.contains('=')).then(|| &text[path.len() + 1..])
+}
+
+/// The option and text for what is written as in tracefs' files:
+/// `p[:[GROUP/]NAME] PLACE [ARGUMENT...]`, with `r` for returns and `f` for fprobes. `None` for anything else,
+/// such as a function of a program called `p`.
+pub(crate) fn of_tracefs(text: &str, is_user: bool) -> Option<(&'static str, String)> {
+    let mut words = text.split_whitespace();
+    let first = words.next()?;
+    let (kind, name) = first.split_once(':').unwrap_or((first, ""));
+    // Returns may be limited in number: `r5:name`.
+    let kind = kind.trim_end_matches(|digit: char| digit.is_ascii_digit());
+    let place = words.next()?;
+    let is_place = if is_user {
+        let file = place.split_once(':').map(|(file, _)| file);
+        file.is_some_and(|file| file.contains('/') && !file.contains(['=', '(', '%', '@', '\\']))
+    } else {
+        place.starts_with(|one: char| one.is_ascii_alphanumeric() || one == '_') && !place.contains('=')
+    };
+    if !is_place {
+        return None;
+    }
+    let (place, returns) = match place.strip_suffix("%return") {
+        Some(place) => (place, true),
+        None => (place, kind == "r"),
+    };
+    let option = match (kind, is_user, returns) {
+        ("p" | "r", true, false) => "--uprobe",
+        ("p" | "r", true, true) => "--uretprobe",
+        ("p" | "r", false, false) => "--kprobe",
+        ("p" | "r", false, true) => "--kretprobe",
+        ("f", false, false) => "--fentry",
+        ("f", false, true) => "--fexit",
+        _ => return None,
+    };
+    let name = name.replace('.', "/");
+    let named = match name.as_str() {
+        "" => String::new(),
+        // A group alone.
+        group if group.ends_with('/') => String::new(),
+        name => format!("{name}="),
+    };
+    let words: Vec<&str> = std::iter::once(place).chain(words).collect();
+    Some((option, format!("{named}{}", words.join(" "))))
+}
+
 type Named = (Option<String>, Option<String>, Range<usize>);
 
 /// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the attach point:
 /// file names may have one.
 fn split_name(text: &str, word: &Range<usize>) -> Result<Named, Range<usize>> {
     let first = &text[word.clone()];
-    let Some((front, _)) = first.split_once('=').filter(|(front, _)| !front.starts_with(['/', '.'])) else {
+    let Some((front, _)) = first.split_once('=').filter(|(front, _)| !front.starts_with(['/', '.', '"']))
+    else {
         return Ok((None, None, word.clone()));
     };
     let point = word.start + front.len() + 1..word.end;

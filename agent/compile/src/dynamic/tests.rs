@@ -5,12 +5,13 @@ use super::{
     compile::{self, CompileError, compile},
     fetch::{Fetch, Kind, Style},
     layout::Layout,
-    spec::{At, Side, Spec, name_from, number, parse},
+    spec::{At, Side, Spec, SpecError, SpecErrorKind, behind_path, name_from, number, parse, quoted},
     stage::Stage,
 };
 use crate::context::Contexts;
 use crate::filter::Facts;
 use crate::probe_filter::{ProbeFilterError, ProbeRule};
+use crate::shape::FieldClash;
 use bpf::preemption::Preemption;
 use ftrace_event::Format;
 use ftrace_event::context::Context as Known;
@@ -21,7 +22,7 @@ use spec::TraceClock;
 const KERNEL: At = At { side: Side::Kernel, returns: false };
 
 fn spec(text: &str) -> Spec {
-    parse(text, KERNEL).unwrap_or_else(|error| panic!("{error}"))
+    parse(text, KERNEL, &Contexts::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// What goes with a probe.
@@ -42,7 +43,7 @@ impl Wanted {
 
     fn rule(&self) -> ProbeRule<'_> {
         let Self { filter, contexts, facts } = self;
-        ProbeRule { filter: filter.as_ref(), question: None, contexts, facts, id: 20_000 }
+        ProbeRule { filter: filter.as_ref(), question: None, contexts, facts, id: 20_000, force: false }
     }
 }
 
@@ -111,20 +112,128 @@ fn a_mistake_is_told_with_its_location() {
         ("do_it a=@+16", "", "@ADDRESS or @SYMBOL"),
         ("do_it what", "what", ""),
     ] {
-        let error = parse(text, KERNEL).unwrap_err();
+        let error = parse(text, KERNEL, &Contexts::default()).unwrap_err();
         if !text[error.at.clone()].contains(part) || !error.kind.to_string().contains(said) {
             different.push(error.to_string());
         }
     }
     assert!(different.is_empty(), "{different:#?}");
     let deep = format!("do_it a={}%di{}", "+0(".repeat(20), ")".repeat(20));
-    assert!(parse(&deep, KERNEL).unwrap_err().to_string().contains("nested too deep"));
+    assert!(parse(&deep, KERNEL, &Contexts::default()).unwrap_err().to_string().contains("nested too deep"));
     let many = format!("do_it {}", (0..200).map(|at| format!("a{at}=%di")).collect::<Vec<_>>().join(" "));
-    assert!(parse(&many, KERNEL).unwrap_err().to_string().contains("at most"));
+    assert!(parse(&many, KERNEL, &Contexts::default()).unwrap_err().to_string().contains("at most"));
     let back = At { side: Side::User, returns: true };
     assert!(
-        parse("p:f a=$arg1", back).unwrap_err().to_string().contains("arguments are no longer available")
+        parse("p:f a=$arg1", back, &Contexts::default())
+            .unwrap_err()
+            .to_string()
+            .contains("arguments are no longer available")
     );
+}
+
+#[test]
+fn no_argument_has_the_name_of_another_field() {
+    let counter: Context = "perf:cpu-clock".parse().unwrap();
+    let wanted = Wanted::new("", &[Context::Known(Known::Uid), counter]);
+    let clash = |text: &str, side| {
+        let at = At { side, returns: false };
+        match parse(text, at, &wanted.contexts) {
+            Err(SpecError { kind: SpecErrorKind::Field(clash), at, .. }) => {
+                Some((clash, text[at].to_owned()))
+            }
+            Err(error) => panic!("{error}"),
+            Ok(_) => None,
+        }
+    };
+    for side in [Side::Kernel, Side::User, Side::Marker] {
+        for name in [
+            "common_type",
+            "common_flags",
+            "common_preempt_count",
+            "common_pid",
+            "common_tgid",
+            "__probe_ip",
+            "__probe_func",
+            "__probe_ret_ip",
+        ] {
+            let argument = format!("{name}=%di");
+            let expected = (FieldClash::Record(name.to_owned()), argument.clone());
+            assert_eq!(clash(&format!("/x:f a=%di {argument}"), side), Some(expected));
+        }
+        // Readers know the fields of contexts by their names.
+        for name in ["ctx_uid", "ctx_comm"] {
+            let expected = (FieldClash::Context(name.to_owned()), format!("{name}=%di"));
+            assert_eq!(clash(&format!("/x:f {name}=%di"), side), Some(expected));
+        }
+        let same = (FieldClash::Argument("arg2".to_owned()), "%si".to_owned());
+        assert_eq!(clash("/x:f arg2=%di %si", side), Some(same));
+        assert_eq!(clash("/x:f common=%di uid=%di ip=%si ctx_mine=%si", side), None);
+    }
+}
+
+#[test]
+fn a_path_in_quotes_may_have_anything() {
+    let at = At { side: Side::User, returns: false };
+    let read = |text: &str| parse(text, at, &Contexts::default());
+    for path in ["/opt/my app/x", "/a=b (c)/\"q\" \\ x", "name", "/opt/a<b", "/x:y"] {
+        for name in ["", "name=", "grp/name="] {
+            let spec = read(&format!("{name}{}:f<int, long>(int)+0x10 n=%di s=%si", quoted(path))).unwrap();
+            let expected = if quoted(path).starts_with('"') { "" } else { "name:" };
+            assert_eq!(spec.path.as_deref().unwrap_or("name"), path, "{name}");
+            assert_eq!(spec.point, format!("{expected}f<int, long>(int)+0x10"));
+            assert_eq!((spec.arguments.len(), spec.name.is_some()), (2, !name.is_empty()));
+        }
+    }
+    for text in ["\"/opt/x", "\"/opt/x\"", "\"/opt/x\":", "n=\"/opt/x\" :f", "\"/opt/x\\\":f"] {
+        let error = read(text).unwrap_err();
+        assert_eq!(error.kind, SpecErrorKind::Quote, "{text}");
+    }
+    // What is quoted later, or in the kernel, is not a path.
+    assert_eq!(read("/x:operator\"\"_km").unwrap().point, "/x:operator\"\"_km");
+    assert!(parse("\"f\"", KERNEL, &Contexts::default()).is_ok());
+}
+
+#[test]
+fn what_follows_a_path_is_found() {
+    for (text, expected) in [
+        ("/usr/lib/x.so:prov:mark", Some("prov:mark")),
+        ("/a:b/x.so:prov:mark a=arg1", Some("prov:mark a=arg1")),
+        ("\"/a b/x=1\":prov:mark", Some("prov:mark")),
+        ("name=/x:prov:mark", None),
+        ("\"/a b", None),
+        ("x", None),
+        ("", None),
+    ] {
+        assert_eq!(behind_path(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_written_for_tracefs_is_translated() {
+    let ours = |text: &str, side| match parse(text, At { side, returns: false }, &Contexts::default()) {
+        Err(SpecError { kind: SpecErrorKind::Tracefs { option, text }, .. }) => format!("{option} {text}"),
+        Err(error) => format!("{:?}", error.kind),
+        Ok(spec) => spec.point,
+    };
+    for (text, side, expected) in [
+        ("p:grp/name /bin/bash:0x123 a=%di", Side::User, "--uprobe grp/name=/bin/bash:0x123 a=%di"),
+        ("p:grp.name /bin/bash:0x123", Side::User, "--uprobe grp/name=/bin/bash:0x123"),
+        ("r:name /bin/bash:0x123 $retval", Side::User, "--uretprobe name=/bin/bash:0x123 $retval"),
+        ("p /bin/bash:0x123", Side::User, "--uprobe /bin/bash:0x123"),
+        ("p:grp/ /bin/bash:0x1%return", Side::Marker, "--uretprobe /bin/bash:0x1"),
+        ("p:name do_sys_open dfd=%ax", Side::Kernel, "--kprobe name=do_sys_open dfd=%ax"),
+        ("r5:name vfs_read $retval", Side::Kernel, "--kretprobe name=vfs_read $retval"),
+        ("f:name vfs_read count", Side::Kernel, "--fentry name=vfs_read count"),
+        ("f vfs_read%return", Side::Kernel, "--fexit vfs_read"),
+        // A function of a program called p, and one of a module.
+        ("p:f a=+0(%di):string", Side::User, "p:f"),
+        ("p:f $arg1", Side::User, "p:f"),
+        ("p:f \\\"/a:b", Side::User, "p:f"),
+        ("p:f %di", Side::Kernel, "p:f"),
+        ("r", Side::Kernel, "r"),
+    ] {
+        assert_eq!(ours(text, side), expected, "{text}");
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub fn probes(
     rule: &ProbeRule<'_>,
     is_taken: IsTaken<'_>,
 ) -> Result<Planned, DynamicError> {
-    let spec = spec::parse(text, At { side: Side::Marker, returns: false })?;
+    let spec = spec::parse(text, At { side: Side::Marker, returns: false }, rule.contexts)?;
     hook::check_uprobes()?;
     let (binary, marker) = split_path(&spec)?;
     let Some((provider, name)) = marker.split_once(':') else {

@@ -1,14 +1,15 @@
 //! Uprobes: functions of programs and shared libraries.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
 use agent_ebpf::slot_flags;
 
 use super::{
-    DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, TooManyMatches, UPROBE_MULTI_SINCE,
+    DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, Processes, TooManyMatches,
+    UPROBE_MULTI_SINCE,
     fetch::{Argument, Fetch},
     is_pattern,
     kernel::layout,
@@ -19,7 +20,8 @@ use crate::hook;
 use crate::hook::{Hook, OnRefusal};
 use crate::plan::ProbePlan;
 use crate::probe_filter::ProbeRule;
-use elf::symbols::{Function, Functions};
+use elf::indirect::Implementations;
+use elf::symbols::{Function, Functions, LookupError};
 use elf::{Machine, OpenBinary};
 
 /// The system of events without one.
@@ -38,13 +40,20 @@ pub fn probes(
     rule: &ProbeRule<'_>,
     is_taken: IsTaken<'_>,
 ) -> Result<Planned, DynamicError> {
-    let spec = spec::parse(text, At { side: Side::User, returns })?;
+    let spec = spec::parse(text, At { side: Side::User, returns }, rule.contexts)?;
     hook::check_uprobes()?;
     let (binary, point) = split_path(&spec)?;
     let functions = Functions::of_binary(&binary)?;
-    let points = points(&spec, &functions, &point, returns)?;
+    if returns && functions.is_go() && !rule.force {
+        return Err(DynamicError::Go(binary.path().to_owned()));
+    }
+    let Meant { points, left_out, notes } =
+        environment.points(&spec, (&binary, &functions), &point, returns)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
-    let entries = if returns { HashSet::new() } else { at_entries(&functions) };
+    let mut entries = if returns { HashSet::new() } else { at_entries(&functions) };
+    if let (AttachPoints::Chosen(offsets), false) = (&points, returns) {
+        entries.extend(offsets);
+    }
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
         let at_entry = offsets.iter().all(|offset| entries.contains(offset));
@@ -55,7 +64,7 @@ pub fn probes(
             programs.push(program.on_refusal(on_refusal));
         }
         let slot_flags = if at_entry { slot_flags::FUNCTION_ENTRY } else { 0 };
-        Ok(ProbePlan { slot_flags, ..plan(&layout, programs) })
+        Ok::<_, DynamicError>(ProbePlan { slot_flags, ..plan(&layout, programs) })
     };
     match points {
         AttachPoints::Matching(functions) if spec.name.is_none() => {
@@ -66,13 +75,14 @@ pub fn probes(
                 add(&name, vec![function.offset], Some(OnRefusal::LeaveOutEvent))
             };
             let probes = functions.into_iter().map(event).collect::<Result<_, _>>()?;
-            Ok(Planned { probes, left_out: Vec::new() })
+            Ok(Planned { probes, left_out, notes })
         }
         points => {
             let offsets = points.offsets();
             let name =
                 spec.name.clone().unwrap_or_else(|| default_name(binary.path(), &point, &offsets, returns));
-            add(&name, offsets, None).map(Planned::from)
+            let probes = vec![add(&name, offsets, None)?];
+            Ok(Planned { probes, left_out, notes })
         }
     }
 }
@@ -94,6 +104,8 @@ fn check_count(pattern: &str, found: usize) -> Result<(), TooManyMatches> {
 enum AttachPoints {
     /// One function, of which there may be several of the same name, or an offset in one.
     Named(Vec<u64>),
+    /// The implementations of one function that processes have chosen, and functions of the same name.
+    Chosen(Vec<u64>),
     /// Each function that a pattern matches.
     Matching(Vec<Function>),
 }
@@ -101,7 +113,7 @@ enum AttachPoints {
 impl AttachPoints {
     fn offsets(self) -> Vec<u64> {
         match self {
-            Self::Named(offsets) => offsets,
+            Self::Named(offsets) | Self::Chosen(offsets) => offsets,
             Self::Matching(functions) => functions.into_iter().map(|function| function.offset).collect(),
         }
     }
@@ -135,6 +147,14 @@ impl Environment {
 /// Splits an attach point into its file and what follows the colon: the first colon before which there is a
 /// path that exists, because paths and functions have colons too.
 pub(super) fn split_path(spec: &Spec) -> Result<(OpenBinary, String), DynamicError> {
+    if let Some(path) = &spec.path {
+        let binary = match find(path) {
+            Some(binary) => binary,
+            // The reason why it cannot be opened.
+            None => OpenBinary::open(Path::new(path))?,
+        };
+        return Ok((binary, spec.point.clone()));
+    }
     let colons: Vec<usize> = spec.point.match_indices(':').map(|(at, _)| at).collect();
     let split = |at: usize| (&spec.point[..at], &spec.point[at + 1..]);
     let no_path = || spec.point_error(SpecErrorKind::NoPath);
@@ -170,41 +190,122 @@ fn find(path: &str) -> Option<OpenBinary> {
 }
 
 /// What an attach point means in its file.
-fn points(
-    spec: &Spec,
-    functions: &Functions,
-    point: &str,
-    returns: bool,
-) -> Result<AttachPoints, DynamicError> {
-    if let Some(offset) = number(point) {
-        functions.check_offset(offset)?;
-        return Ok(AttachPoints::Named(vec![offset]));
+struct Meant {
+    points: AttachPoints,
+    left_out: Vec<(String, DynamicError)>,
+    notes: Vec<String>,
+}
+
+impl From<AttachPoints> for Meant {
+    fn from(points: AttachPoints) -> Self {
+        Self { points, left_out: Vec::new(), notes: Vec::new() }
     }
-    // A name may have a `+` of its own (`operator+`), or what looks like a pattern (`operator*`).
-    if let Ok(found) = functions.find(point) {
-        if is_pattern(point) && !found.iter().all(|function| function.is_called(point)) {
-            let entries: Vec<_> = found.iter().filter(|function| !function.is_cold_part()).collect();
-            // Unless it is those that are meant.
-            let matching = if entries.is_empty() { found.iter().collect() } else { entries };
-            return Ok(AttachPoints::Matching(
-                matching.into_iter().map(|&function| function.clone()).collect(),
-            ));
+}
+
+impl Environment {
+    fn points(
+        &self,
+        spec: &Spec,
+        (binary, functions): (&OpenBinary, &Functions),
+        point: &str,
+        returns: bool,
+    ) -> Result<Meant, DynamicError> {
+        if let Some(offset) = number(point) {
+            functions.check_offset(offset)?;
+            return Ok(AttachPoints::Named(vec![offset]).into());
         }
-        return Ok(AttachPoints::Named(found.into_iter().map(|function| function.offset).collect()));
+        // A name may have a `+` of its own (`operator+`), or what looks like a pattern (`operator*`).
+        if let Ok(found) = functions.find(point) {
+            if is_pattern(point) && !found.iter().all(|function| function.is_called(point)) {
+                return matching(&found);
+            }
+            return self.named((binary, functions), point, found);
+        }
+        let (name, offset) = split_offset(point).ok_or_else(|| spec.point_error(SpecErrorKind::Number))?;
+        if returns && offset != 0 {
+            return Err(spec.point_error(SpecErrorKind::ReturnOffset).into());
+        }
+        let found = functions.find(name)?;
+        if offset == 0 {
+            return self.named((binary, functions), name, found);
+        }
+        if found.len() > 1 {
+            return Err(spec.point_error(SpecErrorKind::PatternOffset).into());
+        }
+        if found.iter().any(|function| function.indirect) {
+            let path = binary.path().to_owned();
+            return Err(LookupError::IndirectOffset { path, name: name.to_owned() }.into());
+        }
+        let point = |function: &Function| {
+            let point = function.offset.saturating_add(offset);
+            functions.check_offset(point).map(|()| point)
+        };
+        let offsets = found.into_iter().map(point).collect::<Result<_, _>>()?;
+        Ok(AttachPoints::Named(offsets).into())
     }
-    let (name, offset) = split_offset(point).ok_or_else(|| spec.point_error(SpecErrorKind::Number))?;
-    if returns && offset != 0 {
-        return Err(spec.point_error(SpecErrorKind::ReturnOffset).into());
+
+    /// Functions of one name. Those that choose their implementation are what the recorded processes have
+    /// chosen.
+    fn named(
+        &self,
+        (binary, functions): (&OpenBinary, &Functions),
+        name: &str,
+        found: Vec<&Function>,
+    ) -> Result<Meant, DynamicError> {
+        let (choosing, others): (Vec<&Function>, Vec<&Function>) =
+            found.into_iter().partition(|function| function.indirect);
+        let mut offsets: BTreeSet<u64> = others.iter().map(|function| function.offset).collect();
+        if choosing.is_empty() {
+            return Ok(AttachPoints::Named(offsets.into_iter().collect()).into());
+        }
+        let mut implementations = Implementations::of(binary, functions, &choosing)?;
+        let mut chosen_by = |processes: &Processes| -> BTreeSet<u64> {
+            let processes = match processes {
+                Processes::All => kernel::proc::processes().unwrap_or_default(),
+                Processes::Of(processes) => processes.clone(),
+            };
+            processes.into_iter().flat_map(|process| implementations.of_process(process)).collect()
+        };
+        let chosen = chosen_by(&self.processes);
+        let names = |offsets: &BTreeSet<u64>| -> Vec<String> {
+            offsets.iter().map(|offset| functions.name_at(*offset)).collect()
+        };
+        if chosen.is_empty() {
+            let elsewhere = chosen_by(&Processes::All);
+            return Err(LookupError::Indirect {
+                path: binary.path().to_owned(),
+                name: name.to_owned(),
+                elsewhere: names(&elsewhere),
+                implementations: names(implementations.mentioned()),
+            }
+            .into());
+        }
+        let note = format!("{name} is {}, which the processes have chosen", names(&chosen).join(", "));
+        offsets.extend(chosen);
+        let points = AttachPoints::Chosen(offsets.into_iter().collect());
+        Ok(Meant { points, left_out: Vec::new(), notes: vec![note] })
     }
-    let found = functions.find(name)?;
-    if offset != 0 && found.len() > 1 {
-        return Err(spec.point_error(SpecErrorKind::PatternOffset).into());
+}
+
+/// The functions that a pattern matches, but for those that choose their implementation.
+fn matching(found: &[&Function]) -> Result<Meant, DynamicError> {
+    let whole = |function: &&&Function| !function.is_cold_part();
+    let mut matching: Vec<&Function> = found.iter().filter(whole).copied().collect();
+    // Unless it is those that are meant.
+    if matching.is_empty() {
+        matching = found.to_vec();
     }
-    let point = |function: &Function| {
-        let point = function.offset.saturating_add(offset);
-        functions.check_offset(point).map(|()| point)
-    };
-    Ok(AttachPoints::Named(found.into_iter().map(point).collect::<Result<_, _>>()?))
+    let (choosing, others): (Vec<&Function>, Vec<&Function>) =
+        matching.into_iter().partition(|function| function.indirect);
+    let mut names: Vec<&str> = choosing.iter().map(|function| function.name.as_str()).collect();
+    names.sort_unstable();
+    let names = names.join(", ");
+    if others.is_empty() {
+        return Err(DynamicError::Indirect(names));
+    }
+    let left_out = if names.is_empty() { Vec::new() } else { vec![(names, DynamicError::IndirectOfPattern)] };
+    let points = AttachPoints::Matching(others.into_iter().cloned().collect());
+    Ok(Meant { points, left_out, notes: Vec::new() })
 }
 
 /// The event of a function that a pattern matches, as `perf probe` names it.

@@ -16,9 +16,8 @@
 
 mod fields;
 
-use std::collections::HashSet;
-
 use super::{
+    dynamic::of_tracefs,
     fast::{
         compile::{Access, Asked, Extras, Mismatch, Rules, TypeNames, compile},
         language::{self, Definition, Expr},
@@ -27,7 +26,7 @@ use super::{
     hook::{Hook, HookProgram, OnRefusal},
     plan::{ProbeEvent, ProbePlan},
     probe_filter::{ProbeFilterError, ProbeRule},
-    shape::{COMMON_LEN, EventShape, ShapeField},
+    shape::{COMMON_LEN, EventShape, FieldClash, FieldNames, ShapeField},
 };
 use bpf::preemption::{Preemption, PreemptionGuard};
 use elf::symbols::nearest_names;
@@ -68,6 +67,16 @@ pub enum TypedError {
         "{0:?} cannot be a name: names consist of letters, digits and underscores, and do not begin with a digit"
     )]
     Name(String),
+    /// A line of tracefs' `dynamic_events`.
+    #[error("{text:?} is how tracefs has it; here it is {option} '{ours}'")]
+    Tracefs {
+        /// The whole text.
+        text: String,
+        /// The option for it.
+        option: &'static str,
+        /// What to give that.
+        ours: String,
+    },
     /// An expression.
     #[error("{what}\n  {text}\n  {:at$}^", "")]
     Expression {
@@ -81,9 +90,9 @@ pub enum TypedError {
     /// An expression without a name for its field.
     #[error("{0:?} needs a name for its field: NAME={0}")]
     NoName(String),
-    /// Two fields of one name.
-    #[error("there are two fields {0}; rename one of them: NAME=EXPRESSION")]
-    TwoFields(String),
+    /// A field has the name of another one.
+    #[error("{0}: NAME=EXPRESSION")]
+    Field(#[from] FieldClash),
     /// No such function.
     #[error("the kernel's type information has no function {name}{}", guess(.nearest))]
     NoFunction {
@@ -258,7 +267,7 @@ impl<'a> Types<'a> {
         let mut fields = vec![(ADDRESS, Expr::Call("function_address", Vec::new()))];
         let mut shape = Shaping::new(spec.system, name);
         let mut given: Vec<(String, Expr<'_>)> = Vec::new();
-        let mut used = HashSet::from([ADDRESS.to_owned()]);
+        let mut given_names = FieldNames::new(rule.contexts);
         for &(field, text) in &spec.fields {
             let expr = language::expression(text).map_err(|error| TypedError::Expression {
                 text: text.to_owned(),
@@ -281,9 +290,7 @@ impl<'a> Types<'a> {
                 Some(field) => field.to_owned(),
                 None => default_name(&expr).ok_or_else(|| TypedError::NoName(text.to_owned()))?,
             };
-            if !used.insert(field.clone()) {
-                return Err(TypedError::TwoFields(field));
-            }
+            given_names.give(&field)?;
             shape.add(&scope, &field, kind)?;
             given.push((field, expr));
         }
@@ -378,6 +385,12 @@ impl Shaping {
 
 /// `[[SYSTEM/]NAME=]FUNCTION [[FIELD=]EXPRESSION]...`
 fn parse(text: &str) -> Result<Spec<'_>, TypedError> {
+    // A function has no colon.
+    if text.split_whitespace().next().is_some_and(|first| first.contains(':') && !first.contains('='))
+        && let Some((option, ours)) = of_tracefs(text, false)
+    {
+        return Err(TypedError::Tracefs { text: text.to_owned(), option, ours });
+    }
     let mut words = text.split_whitespace();
     let first = words.next().ok_or_else(|| TypedError::Empty(text.to_owned()))?;
     let (full, function) = match first.split_once('=') {
@@ -426,7 +439,14 @@ mod tests {
         let btf = Btf::of_kernel().unwrap();
         let spec = parse(text).map_err(|error| error.to_string())?;
         let (facts, contexts) = (Facts::new(TraceClock::Mono, None), Contexts::default());
-        let rule = ProbeRule { filter: None, question: None, contexts: &contexts, facts: &facts, id: 0 };
+        let rule = ProbeRule {
+            filter: None,
+            question: None,
+            contexts: &contexts,
+            facts: &facts,
+            id: 0,
+            force: false,
+        };
         let planned = Types::of_kernel(&btf).programs(&spec, end, &rule);
         planned.map(|(shape, _)| shape).map_err(|error| error.to_string())
     }
@@ -486,7 +506,11 @@ mod tests {
             ("vfs_read $retval", End::Entry, "use --fexit"),
             ("vfs_read count+", End::Entry, "ends too early"),
             ("vfs_read count+1", End::Entry, "needs a name"),
-            ("vfs_read count count", End::Entry, "two fields count"),
+            ("vfs_read count count", End::Entry, "another argument with this name: count"),
+            ("vfs_read common_pid=count", End::Entry, "a field common_pid already"),
+            ("vfs_read __probe_func=count", End::Entry, "a field __probe_func already"),
+            ("vfs_read ctx_uid=count", End::Entry, "ctx_uid is the field of a context"),
+            ("f:mine vfs_read count", End::Entry, "--fentry 'mine=vfs_read count'"),
             ("vfs_read foo(count)", End::Entry, "no function foo"),
             ("vfs_*", End::Entry, ""),
         ] {

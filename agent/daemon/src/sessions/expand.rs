@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::programs::Program;
 use api::{Code, ControlError, Domain, EventRule, Instrumentation, SyscallPart, UserProbe};
+use compile::dynamic::quoted;
 use ctf_writer::lttng_name;
 use kernel::events::Catalogue;
 use spec::EventName;
@@ -40,6 +41,7 @@ pub(crate) fn rules_of(
         let is_meant = |name: &str| !exclusions.iter().any(|pattern| matches(pattern, name));
         let of = |program: &Arc<Program>| {
             let path = program.path.display().to_string();
+            let path = quoted(&path);
             let named = program.markers.iter().map(|(provider, marker)| format!("{provider}:{marker}"));
             let meant = named.filter(|marker| matches(name, marker) && is_meant(marker));
             meant.map(|marker| What::Usdt(format!("{path}:{marker}"))).collect::<Vec<_>>()
@@ -80,10 +82,10 @@ pub(crate) fn rules_of(
             What::Kretprobe(format!("{name}_exit={location}")),
         ],
         Instrumentation::UserProbe(UserProbe::Elf { path, symbol }) => {
-            vec![What::Uprobe(format!("{name}={path}:{symbol}"))]
+            vec![What::Uprobe(format!("{name}={}:{symbol}", quoted(path)))]
         }
         Instrumentation::UserProbe(UserProbe::Sdt { path, provider, name: marker }) => {
-            vec![What::Usdt(format!("{name}={path}:{provider}:{marker}"))]
+            vec![What::Usdt(format!("{name}={}:{provider}:{marker}", quoted(path)))]
         }
     };
     if whats.is_empty() && domain == Domain::Kernel {
