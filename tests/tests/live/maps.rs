@@ -1,7 +1,7 @@
 //! Maps that events are counted in, compared with a recording of the same events that is made beside them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
     process::{Command, Stdio},
@@ -62,6 +62,20 @@ fn value<'r>(record: &'r Value, field: &str) -> &'r Value {
     match field.strip_prefix('$') {
         Some(context) => &record[context],
         None => &record["fields"][field],
+    }
+}
+
+#[test]
+fn addresses_that_events_print_as_functions_are_functions() {
+    let dir = tempfile::tempdir().unwrap();
+    let map = &count(dir.path(), &["--count", "timer:hrtimer_start by function,softexpires"])[0];
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    let known: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let entries = map["entries"].as_array().unwrap();
+    assert!(!entries.is_empty(), "sleeps start timers");
+    for entry in entries {
+        assert!(known.contains(entry["key"][0].as_str().unwrap()), "{entry}");
+        assert!(entry["key"][1].is_number(), "{entry}");
     }
 }
 

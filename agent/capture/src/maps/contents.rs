@@ -236,7 +236,9 @@ fn key(options: &MapOptions, memory: &Memory, entry: usize) -> Vec<KeyValue> {
             PartKind::Number { signed: true } => {
                 KeyValue::Number(load(&memory.keys, first).cast_signed().into())
             }
-            PartKind::Number { signed: false } => KeyValue::Number(load(&memory.keys, first).into()),
+            PartKind::Number { signed: false } | PartKind::Address => {
+                KeyValue::Number(load(&memory.keys, first).into())
+            }
             PartKind::Text { .. } => {
                 let words = (first..at).map(|at| load(&memory.keys, at));
                 let mut text: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();

@@ -4,6 +4,9 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{Entry, KeyValue, MapContents, MapOptions, Numbers};
 use api::counted::{Bucket, CountedMap, KeyPart, MapEntry, MapFunction, Number};
+use compile::aggregate::PartKind;
+use ftrace_event::{SymbolTable, Symbols as _};
+use kernel::kallsyms::Kallsyms;
 use spec::FunctionSpec;
 
 /// The contents of a map after `elapsed`, with `most` keys at most; `last` if they are final.
@@ -15,7 +18,8 @@ pub fn counted_map(
 ) -> CountedMap {
     let spec = &options.spec;
     let losses = contents.losses;
-    let entries = told(&contents.entries);
+    let symbols = options.kinds.contains(&PartKind::Address).then(kernel_symbols).flatten();
+    let entries = told(&contents.entries, &options.kinds, symbols.as_ref());
     CountedMap {
         map: spec.name.clone(),
         question: None,
@@ -57,15 +61,34 @@ fn function_of(spec: FunctionSpec) -> MapFunction {
     }
 }
 
+/// The kernel's symbols, if this process may see them. They change with modules.
+fn kernel_symbols() -> Option<SymbolTable> {
+    Kallsyms::read().ok().map(|symbols| SymbolTable::parse(symbols.with_sentinel()))
+}
+
+/// The function at an address.
+fn symbol_at(symbols: &SymbolTable, address: i128) -> Option<String> {
+    let symbol = symbols.lookup(u64::try_from(address).ok()?)?;
+    Some(match symbol.offset {
+        0 => symbol.name.to_owned(),
+        offset => format!("{}+{offset:#x}", symbol.name),
+    })
+}
+
 /// The entries with their keys as they are told. Texts that differ only in what is no UTF-8 are one.
-fn told(entries: &[Entry]) -> Vec<Entry> {
-    let part = |part: &KeyValue| match part {
+fn told(entries: &[Entry], kinds: &[PartKind], symbols: Option<&SymbolTable>) -> Vec<Entry> {
+    let symbol = |kind, address| match kind {
+        PartKind::Address => symbol_at(symbols?, address),
+        _ => None,
+    };
+    let part = |(part, kind): (&KeyValue, &PartKind)| match part {
         KeyValue::Text(text) => KeyValue::Text(String::from_utf8_lossy(text).into_owned().into_bytes()),
-        number @ KeyValue::Number(_) => number.clone(),
+        KeyValue::Number(number) => symbol(*kind, *number)
+            .map_or(KeyValue::Number(*number), |symbol| KeyValue::Text(symbol.into_bytes())),
     };
     let mut told: HashMap<Vec<KeyValue>, Entry> = HashMap::with_capacity(entries.len());
     for entry in entries {
-        let key: Vec<KeyValue> = entry.key.iter().map(part).collect();
+        let key: Vec<KeyValue> = entry.key.iter().zip(kinds).map(part).collect();
         match told.get_mut(&key) {
             Some(there) => there.add(entry),
             None => drop(told.insert(key.clone(), Entry { key, ..entry.clone() })),
@@ -150,6 +173,27 @@ fn ends(function: FunctionSpec, bucket: usize) -> (Option<i128>, Option<i128>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_that_are_addresses_are_functions() {
+        let text = b"ffffffff81000000 T first\nffffffff81000100 T second\nffffffff81000200 T end\n";
+        let symbols = SymbolTable::parse(text.to_vec());
+        let entry = |address| Entry {
+            key: vec![KeyValue::Number(address), KeyValue::Number(address)],
+            numbers: Numbers { count: 1, ..Numbers::default() },
+            buckets: Vec::new(),
+        };
+        let kinds = [PartKind::Address, PartKind::Number { signed: false }];
+        let told = |address, symbols| {
+            told(&[entry(address)], &kinds, symbols).remove(0).key.into_iter().next().unwrap()
+        };
+        let text = |name: &str| KeyValue::Text(name.into());
+        assert_eq!(told(0xffff_ffff_8100_0100, Some(&symbols)), text("second"));
+        assert_eq!(told(0xffff_ffff_8100_0104, Some(&symbols)), text("second+0x4"));
+        for (address, symbols) in [(7, Some(&symbols)), (-7, Some(&symbols)), (0xffff_ffff_8100_0100, None)] {
+            assert_eq!(told(address, symbols), KeyValue::Number(address));
+        }
+    }
 
     #[test]
     fn buckets_have_no_gaps() {

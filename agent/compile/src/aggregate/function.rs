@@ -127,7 +127,9 @@ impl Writer<'_> {
                     // The last byte ends it, whatever is there.
                     self.emitter.code.store_imm(1, FP, at + bytes as i16 - 1, 0);
                 }
-                (Value::Text(_), PartKind::Number { .. }) => return Err(Uncompiled::TooLong),
+                (Value::Text(_), PartKind::Number { .. } | PartKind::Address) => {
+                    return Err(Uncompiled::TooLong);
+                }
             }
             at += part.kind.words() as i16 * 8;
         }

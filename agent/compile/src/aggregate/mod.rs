@@ -23,7 +23,7 @@ pub use generic::program;
 use super::filter::Uncompiled;
 use ftrace_event::filter::program::{Number, Text, Value};
 use ftrace_event::filter::{Filter, FilterError};
-use ftrace_event::{EventTable, Location};
+use ftrace_event::{AddressKind, EventTable, Location};
 
 /// Bytes of a text in a key: what is longer is cut.
 pub const TEXT_MAX: u32 = 64;
@@ -177,6 +177,8 @@ pub enum PartKind {
         /// Whether it can be negative.
         signed: bool,
     },
+    /// The address of a function of the kernel, which the event prints by its name.
+    Address,
     /// A text, with zeros after it.
     Text {
         /// Bytes, a multiple of 8.
@@ -188,7 +190,7 @@ impl PartKind {
     /// Words that it takes.
     pub fn words(self) -> usize {
         match self {
-            Self::Number { .. } => 1,
+            Self::Number { .. } | Self::Address => 1,
             Self::Text { bytes } => bytes as usize / 8,
         }
     }
@@ -216,10 +218,14 @@ impl Question {
             let kind = kind_of(&value, longest).ok_or_else(|| CountError::Text(filter.text().to_owned()))?;
             Ok::<_, CountError>(Part { value, kind })
         };
+        let key = |filter: &Filter| {
+            let part = part(filter, TEXT_MAX)?;
+            let is_address = matches!(part.kind, PartKind::Number { .. }) && is_symbol(table, id, filter);
+            Ok::<_, CountError>(if is_address { Part { kind: PartKind::Address, ..part } } else { part })
+        };
         let pair: Vec<Part> =
             self.pair.iter().map(|filter| part(filter, NAME_BYTES)).collect::<Result<_, _>>()?;
-        let keys: Vec<Part> =
-            self.keys.iter().map(|filter| part(filter, TEXT_MAX)).collect::<Result<_, _>>()?;
+        let keys: Vec<Part> = self.keys.iter().map(key).collect::<Result<_, _>>()?;
         if words(&pair) > PAIR_WORDS_MAX {
             return Err(CountError::Pair(words(&pair) * 8));
         }
@@ -280,6 +286,13 @@ impl Resolved {
                 });
         if same { Ok(()) } else { Err(CountError::Kinds) }
     }
+}
+
+/// Whether a value is a field that the event prints as a symbol of the kernel.
+fn is_symbol(table: &EventTable, id: u16, value: &Filter) -> bool {
+    let Some(printer) = table.get(id) else { return false };
+    let field = printer.format().field(value.text().trim());
+    field.is_some_and(|field| printer.address(field) == Some(AddressKind::Symbol))
 }
 
 fn words(parts: &[Part]) -> usize {
