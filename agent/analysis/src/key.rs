@@ -1,9 +1,11 @@
 //! Fields as keys of histograms: where they are in a record, and how their values are shown.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use super::{AnalysisError, end_value};
+use ftrace_event::context::Context as Known;
 use ftrace_event::filter::Origin;
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{EventTable, NamedField, Value, syscalls};
@@ -39,7 +41,8 @@ const MODIFIERS: &str = ".hex .sym .sym-offset .syscall .execname .log2 .buckets
 
 /// A field that is a key or a value: `call_site.sym`.
 ///
-/// Besides the events' fields there are `COMM`, `CPU` and `event`, the event's name; for stacks see
+/// Besides the events' fields there are `COMM`, `CPU` and `event`, the event's name, and contexts as the keys
+/// of maps have them: `$tid`, `$comm`, `$cpu`, and those that were recorded, `$uid`. For stacks see
 /// [`Key::is_stack`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -85,6 +88,18 @@ impl Key {
     /// ftrace calls it.
     pub fn is_stack(&self) -> bool {
         matches!(self.field.as_str(), "stacktrace" | "common_stacktrace")
+    }
+
+    /// The name by which records have it.
+    fn stored(&self) -> Cow<'_, str> {
+        match self.field.strip_prefix('$') {
+            None => Cow::Borrowed(&self.field),
+            Some("tid") => Cow::Borrowed("common_pid"),
+            Some("comm") => Cow::Borrowed("COMM"),
+            Some("cpu") => Cow::Borrowed("CPU"),
+            Some(name) => Known::named(name)
+                .map_or(Cow::Borrowed(self.field.as_str()), |context| Cow::Owned(context.field())),
+        }
     }
 
     /// The key as it is typed.
@@ -144,13 +159,14 @@ impl ResolvedKey {
                 key.field
             )));
         }
+        let stored = key.stored();
         let mut locations = BTreeMap::new();
         let mut names = BTreeSet::new();
         for id in ids {
             let Some(event) = events.get(id) else { continue };
-            let location = match (event.field_index(&key.field), key.field.as_str()) {
+            let location = match (event.field_index(&stored), &*stored) {
                 (Some(index), _) => {
-                    let named = event.format().field(&key.field).and_then(|field| event.named(field));
+                    let named = event.format().field(&stored).and_then(|field| event.named(field));
                     Some(Location::Field { index, named })
                 }
                 (None, "COMM" | "comm" | "common_comm") => Some(Location::Comm),
@@ -203,7 +219,7 @@ impl ResolvedKey {
                 let named = |location: &Location| matches!(location, Location::Field { named: Some(_), .. });
                 found.locations.values().any(named)
             };
-            let field = key.field.as_str();
+            let field = key.field.strip_prefix('$').unwrap_or(&key.field);
             found.key.modifier = if is_number && found.syscalls.is_some() {
                 Modifier::Syscall
             } else if has_names() {
@@ -351,6 +367,29 @@ impl ResolvedKey {
             Some(Value::Text(text)) => out.extend_from_slice(text),
             Some(value) => drop(write!(out, "{value}")),
             None => out.push(b'-'),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn contexts_are_keys_as_maps_have_them() {
+        for (text, stored, modifier) in [
+            ("$tid", "common_pid", Modifier::Plain),
+            ("$comm", "COMM", Modifier::Plain),
+            ("$cpu", "CPU", Modifier::Plain),
+            ("$uid", "ctx_uid", Modifier::Plain),
+            ("$pid.buckets=10", "ctx_pid", Modifier::Buckets(10)),
+            ("$nothing", "$nothing", Modifier::Plain),
+            ("uid", "uid", Modifier::Plain),
+        ] {
+            let key = Key::parse(text).unwrap();
+            assert_eq!((&*key.stored(), key.modifier, key.text().as_str()), (stored, modifier, text));
         }
     }
 }
