@@ -52,6 +52,7 @@ use super::{
     summary, units,
 };
 use crate::exit::ExitCode;
+use ::spec::Attribute;
 use ::spec::EventSelector;
 use ::spec::TraceClock;
 use ::spec::{LaneChoice, StringLimit};
@@ -752,10 +753,19 @@ fn finish_one(
     Ok(told((args, spec), finished))
 }
 
+/// Says that no thread had one of the names that were asked for, as far as the recording knows.
+pub(super) fn tell_no_name_matched(stats: &Stats, spec: &RecordingSpec) {
+    let names = spec.scope.track.get(&Attribute::Comm).map(Vec::as_slice).unwrap_or_default();
+    if let Some(text) = summary::no_name_matched(stats, names) {
+        super::tell(&format!("tracer-agent: {text}"));
+    }
+}
+
 /// Tells what is in the only file, or in a trace.
 fn told((args, spec): (&RecordArgs, &RecordingSpec), finished: Finished) -> Ended {
     if !args.quiet {
         super::tell(summary::text(&finished, is_filtered(spec)).trim_end());
+        tell_no_name_matched(&finished.stats, spec);
     }
     let missing = finished.stats.missing_total();
     Ended { path: finished.path, missing, stats: Some(finished.stats) }

@@ -360,6 +360,7 @@ fn conclude(
         tell(&format!("tracer-agent: {} events printed, as --limit says", count(printed)));
     } else if !args.record.quiet {
         tell(summary::of_stream(&stats, printed, record::is_filtered(spec)).trim_end());
+        record::tell_no_name_matched(&stats, spec);
     }
     if let Some(failure) = failure {
         tell(&format!("tracer-agent: recording ended early: {failure}"));

@@ -333,6 +333,20 @@ pub(super) fn too_much_lost(missing: u64, max: u64, stats: Option<&Stats>) -> St
     text
 }
 
+/// What is to be said of a recording of threads with certain names that has no event.
+pub(super) fn no_name_matched(stats: &Stats, names: &[String]) -> Option<String> {
+    let is_empty = stats.events.iter().all(|event| event.recorded == 0 && event.lost_total() == 0);
+    if names.is_empty() || !is_empty {
+        return None;
+    }
+    let hint = if names.iter().any(|name| name.contains('[')) {
+        "; [ begins a set of characters, and \\[ is the character"
+    } else {
+        ""
+    };
+    Some(format!("no event of a thread whose name matches --comm {}{hint}", names.join(" or ")))
+}
+
 /// What filters, samples and rates left out, and what the recorder did itself.
 fn left_out(text: &mut String, stats: &Stats, filtered: bool) {
     let by_filter: u64 = stats.events.iter().map(|event| event.filtered).filter(|_| filtered).sum();
@@ -383,6 +397,19 @@ mod tests {
     fn event(name: &str, filtered: u64, cut: u64, note: Option<&str>) -> EventStats {
         let lane_note = note.map(str::to_owned);
         EventStats { name: name.to_owned(), filtered, cut, lane_note, ..EventStats::default() }
+    }
+
+    #[test]
+    fn names_that_no_thread_has_are_told() {
+        let stats = |recorded| Stats {
+            events: vec![EventStats { recorded, ..event("sched:sched_switch", 7, 0, None) }],
+            ..Stats::default()
+        };
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(no_name_matched(&stats(1), &names(&["x"])), None);
+        assert_eq!(no_name_matched(&stats(0), &[]), None);
+        assert!(!no_name_matched(&stats(0), &names(&["x"])).unwrap().contains('['));
+        assert!(no_name_matched(&stats(0), &names(&["x", "[kworker]"])).unwrap().contains("\\["));
     }
 
     fn summary(events: Vec<EventStats>, filtered: bool) -> String {

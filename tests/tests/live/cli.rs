@@ -96,6 +96,23 @@ fn every_command_has_help_and_wrong_usage_is_code_2() {
 }
 
 #[test]
+fn a_name_with_a_bracket_is_found_and_one_that_no_thread_has_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let odd = dir.path().join("[odd]");
+    fs::copy("/bin/true", &odd).unwrap();
+    let record = |name: &str| {
+        let args = ["record", "-o", "names.dat", "-e", "sched:sched_process_exit", "--comm", name];
+        run(agent(dir.path(), args).arg(&odd)).expect(0)
+    };
+    // A set of characters, of which no name consists here.
+    record("[odd]").says(&["--comm", "\\["]);
+    let found = record("\\[odd]");
+    assert!(!found.err.contains("no event of a thread"), "{}", found.err);
+    let report = run(&mut agent(dir.path(), ["report", "names.dat"])).expect(0).out;
+    assert!(report.contains("[odd]-"), "{report}");
+}
+
+#[test]
 fn function_tracing_that_the_kernel_refuses_is_no_matter_of_privileges() {
     let dir = tempfile::tempdir().unwrap();
     let doctor = tool(&["doctor"]).out;

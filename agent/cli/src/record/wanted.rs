@@ -42,7 +42,8 @@ pub struct WantedArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Tasks and CPUs")]
 pub struct ScopeArgs {
-    /// Record only threads whose name matches GLOB; repeatable
+    /// Record only threads whose name matches GLOB: *, ?, [a-z], [!a-z]; a backslash takes the next character
+    /// literally: `\[kworker]`. Repeatable
     #[arg(long = "comm", value_name = "GLOB")]
     pub comms: Vec<String>,
 
