@@ -9,5 +9,5 @@ static NOTE_DISPOSITIONS: extern "C" fn() = cli::note_dispositions;
 
 fn main() -> std::process::ExitCode {
     cli::ignore_file_size_signal();
-    cli::run(std::env::args_os())
+    cli::on_known_stack(|| cli::run(std::env::args_os()))
 }

@@ -86,6 +86,7 @@ pub mod report;
 mod rewriting;
 mod signals;
 pub mod split;
+mod stack;
 pub mod stream;
 mod substitutes;
 mod summary;
@@ -111,6 +112,7 @@ use clap::{
 pub use command::CommandError;
 pub use dispositions::{ignore_file_size_signal, note_dispositions};
 pub use error::CliError;
+pub use stack::on_known_stack;
 
 use features::Feature;
 use new_files::NewFileArgs;

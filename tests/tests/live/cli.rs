@@ -96,6 +96,21 @@ fn every_command_has_help_and_wrong_usage_is_code_2() {
 }
 
 #[test]
+fn a_small_stack_is_enough() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("small.dat");
+    let agent = agent_path();
+    let limited = |args: &[&str]| {
+        let script = "ulimit -s 128; exec \"$@\"";
+        let words = [&["-c", script, "sh", agent.to_str().unwrap()], args].concat();
+        run(&mut program(dir.path(), "sh", words)).expect(0)
+    };
+    let path = file.to_str().unwrap();
+    limited(&["record", "-o", path, "-e", "sched", "true"]);
+    assert!(!limited(&["report", path]).out.is_empty());
+}
+
+#[test]
 fn a_name_with_a_bracket_is_found_and_one_that_no_thread_has_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let odd = dir.path().join("[odd]");
