@@ -117,14 +117,15 @@ impl<A: Analysis> Feed<A> {
         S: Source,
     {
         let recorded = Arc::new(Recorded::of(file.reader()));
-        let unjoined = recorded.unjoined(file.events());
+        let unjoined = recorded.unjoined(file.events(), A::TOPIC);
         let (known, of_lives) = Self::known(file.events(), &unjoined);
+        let followed = recorded.followed(file.events(), scope.buffer.as_deref());
         let mut feed = Self {
             analysis,
             known,
-            followed: recorded.followed(file.events(), scope.buffer.as_deref()),
+            lives: Lives::of(&followed),
+            followed,
             scope,
-            lives: Lives::default(),
             of_lives,
             unjoined,
             recorded: Arc::clone(&recorded),
@@ -174,7 +175,7 @@ impl<A: Analysis> Feed<A> {
         }
         let recorded = Recorded::of_choice(only, choices);
         self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
-        self.unjoined = recorded.unjoined(file.events());
+        self.unjoined = recorded.unjoined(file.events(), A::TOPIC);
         (self.known, self.of_lives) = Self::known(file.events(), &self.unjoined);
         self.recorded = Arc::new(recorded);
         // What goes on was begun under another choice.

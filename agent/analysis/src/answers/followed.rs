@@ -140,6 +140,11 @@ impl Choice {
         by_threads && (self.has_all_cpus || is_on_cpu)
     }
 
+    /// Whether threads with a name are not recorded.
+    pub(super) fn leaves_out(&self, name: &[u8]) -> bool {
+        has_name(&self.not_names, name) || !self.names.is_empty() && !has_name(&self.names, name)
+    }
+
     fn add(&mut self, line: &str) {
         if line.starts_with("processes ") || line.starts_with("the command") {
             self.has_children |= line.ends_with(" with their children");
@@ -257,8 +262,13 @@ impl Followed {
         followed
     }
 
+    /// What says which threads are recorded.
+    pub(super) fn choice(&self) -> Arc<Choice> {
+        Arc::clone(&self.choice)
+    }
+
     /// Whether all threads and CPUs were recorded.
-    fn has_all(&self) -> bool {
+    pub(super) fn has_all(&self) -> bool {
         self.choice.threads == Chosen::All && self.choice.has_all_cpus
     }
 
@@ -359,11 +369,9 @@ impl Followed {
 
     /// A record has the name of a thread.
     fn is_called(&mut self, tid: Tid, name: &[u8]) {
-        let Choice { names, not_names, is_by_one, .. } = &*self.choice;
-        let (is_chosen, has_names) = (has_name(names, name), !names.is_empty());
-        if has_name(not_names, name) || has_names && !is_chosen {
+        if self.choice.leaves_out(name) {
             self.end(tid);
-        } else if *is_by_one && has_names {
+        } else if self.choice.is_by_one && !self.choice.names.is_empty() {
             self.show(tid);
         }
     }

@@ -14,8 +14,11 @@
 //!
 //! Workers of io_uring and vhost are made without a fork.
 
+use super::Followed;
+use super::followed::Choice;
 use super::known::{Event, Follows, Known, Tid};
 use super::state;
+use std::sync::Arc;
 use stdx::fast_map::FastMap;
 
 /// Most numbers of which is kept what was seen. When there are more, all are forgotten.
@@ -64,6 +67,10 @@ pub struct Lives {
     losses: u64,
     /// Some CPU lacks events now.
     has_gap: bool,
+    /// Of some threads or CPUs there are no records: a thread may end and another one get its number unseen.
+    has_strangers: bool,
+    /// What says so.
+    choice: Option<Arc<Choice>>,
 }
 
 impl Lives {
@@ -75,6 +82,12 @@ impl Lives {
             "task" => matches!(name, "task_newtask" | "task_rename"),
             _ => false,
         }
+    }
+
+    /// Those of a recording that follows these threads.
+    pub fn of(followed: &Followed) -> Self {
+        let has_strangers = !followed.has_all();
+        Self { has_strangers, choice: has_strangers.then(|| followed.choice()), ..Self::default() }
     }
 
     /// Events were lost: what follows may be of other threads.
@@ -112,9 +125,9 @@ impl Lives {
                 self.shows_current(event, &mut story);
                 if !wakeup.is_new {
                     self.is_there(wakeup.tid, &mut story);
-                } else if self.begins(wakeup.tid, Stage::Woken) {
+                } else if let Some(is_seen) = self.begins(wakeup.tid, Stage::Woken) {
                     let (child, comm) = (wakeup.tid, wakeup.comm);
-                    story(Known::Begins { child, comm, is_thread: false, is_seen: true });
+                    begin(Known::Begins { child, comm, is_thread: false, is_seen }, &mut story);
                 }
                 self.is_called(wakeup.tid, wakeup.comm, &mut story);
             }
@@ -127,15 +140,15 @@ impl Lives {
             }
             Known::NewTask { child, comm, is_thread, .. } => {
                 self.shows_current(event, &mut story);
-                if self.begins(*child, Stage::Made) {
+                if let Some(is_seen) = self.begins(*child, Stage::Made) {
                     let (child, comm, is_thread) = (*child, *comm, *is_thread);
-                    story(Known::Begins { child, comm, is_thread, is_seen: true });
+                    begin(Known::Begins { child, comm, is_thread, is_seen }, &mut story);
                 }
             }
             Known::Fork { child, comm } => {
                 self.shows_current(event, &mut story);
-                if self.begins(*child, Stage::Forked) {
-                    story(Known::Begins { child: *child, comm, is_thread: false, is_seen: true });
+                if let Some(is_seen) = self.begins(*child, Stage::Forked) {
+                    begin(Known::Begins { child: *child, comm, is_thread: false, is_seen }, &mut story);
                 }
             }
             Known::Exit { tid } => {
@@ -155,6 +168,13 @@ impl Lives {
             _ => self.shows_current(event, &mut story),
         }
         to(*event);
+        // What it does by this name is not recorded.
+        if let Known::Renamed { tid, comm: Some(comm), .. } = event.known
+            && self.choice.as_ref().is_some_and(|choice| choice.leaves_out(comm))
+        {
+            self.life(tid).has_ended = true;
+            to(Event { known: Known::Ends { tid }, ..*event });
+        }
         if let Known::Switch(switch) = &event.known
             && switch.prev != 0
             && state::off(switch.prev_state).is_none()
@@ -179,10 +199,15 @@ impl Lives {
         let losses = self.losses;
         let Some(life) = self.numbers.get_mut(&tid) else { return tid == 0 };
         let is_so = life.making.is_none() && !life.has_exited && !life.has_ended && life.named == losses;
-        if is_so && !name.is_empty() {
-            life.name = bounded(name);
+        if !is_so || name.is_empty() {
+            return is_so;
         }
-        is_so
+        let name = bounded(name);
+        if (self.has_gap || self.has_strangers) && life.name != name {
+            return false;
+        }
+        life.name = name;
+        true
     }
 
     /// The thread that a record is of does something.
@@ -220,17 +245,18 @@ impl Lives {
     }
 
     /// A record has the name of the thread that has a number. Where it had another one before events were
-    /// lost, it may be another thread.
+    /// lost, or where not all are recorded, it may be another thread.
     #[inline]
     fn is_called<'r>(&mut self, tid: Tid, name: &[u8], story: &mut impl FnMut(Known<'r>)) {
         if tid == 0 || name.is_empty() {
             return;
         }
         let (losses, name) = (self.losses, bounded(name));
+        let may_be_unseen = self.has_gap || self.has_strangers;
         let life = self.life(tid);
-        let is_other = life.named != losses && life.name != name && life.name != [0; NAME];
+        let is_other = (may_be_unseen || life.named != losses) && life.name != name && life.name != [0; NAME];
         (life.name, life.named) = (name, losses);
-        if is_other && life.losses != losses {
+        if is_other && (may_be_unseen || life.losses != losses) {
             *life = Life { is_found: true, losses, name, named: losses, ..Life::default() };
             story(Known::Ends { tid });
             story(Known::Begins { child: tid, comm: b"", is_thread: false, is_seen: false });
@@ -248,18 +274,20 @@ impl Lives {
         }
     }
 
-    /// A record says that a thread is new. Returns whether it is the first one that does.
-    fn begins(&mut self, tid: Tid, stage: Stage) -> bool {
+    /// A record says that a thread is new. Returns whether its beginning is seen here, unless an earlier record
+    /// has told of it. Where events were lost between two such records, they may be of two threads.
+    fn begins(&mut self, tid: Tid, stage: Stage) -> Option<bool> {
         let losses = self.losses;
         let is_new_number = !self.numbers.contains_key(&tid);
         let life = self.life(tid);
-        if life.losses == losses && life.making.is_some_and(|making| making < stage) {
+        let may_be_told = life.making.is_some_and(|making| making < stage);
+        if life.losses == losses && may_be_told {
             life.making = Some(stage);
-            return false;
+            return None;
         }
         let owed = if is_new_number { 0 } else { life.owed.saturating_add(1) };
         *life = Life { making: Some(stage), has_begun: true, owed, losses, ..Life::default() };
-        true
+        Some(!may_be_told)
     }
 
     /// The kernel forgets a thread. Returns whether it is the one that has its number.
@@ -296,6 +324,14 @@ impl Lives {
         *self.life(to) = Life { owed, name, named, ..is_not };
         *self.life(from) = Life { has_exited: true, has_ended: true, owed: life.owed, ..Life::default() };
     }
+}
+
+/// Tells of a thread that is new. One whose beginning was perhaps told before is found to be there.
+fn begin<'r>(known: Known<'r>, story: &mut impl FnMut(Known<'r>)) {
+    if let Known::Begins { child: tid, is_seen: false, .. } = known {
+        story(Known::Ends { tid });
+    }
+    story(known);
 }
 
 /// As much of a name as is kept.

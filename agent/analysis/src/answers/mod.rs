@@ -31,7 +31,7 @@
 //! | `locks` | locks of the kernel and of processes |
 //! | `memory` | pages, memory of the kernel, page faults |
 //! | `churn` | tests of what analyses keep while they go on |
-//! | `random`, `world` | numbers for tests, and a machine on which threads come and go |
+//! | `random` | numbers for tests |
 //!
 //! Each analysis is fed with records in the order of time, keeps what it knows of threads, CPUs and the like,
 //! and gives its answer at the end. What it holds does not grow with the number of records.
@@ -54,6 +54,8 @@ mod known;
 mod lives;
 mod locks;
 mod memory;
+#[cfg(test)]
+mod metamorphic;
 mod names;
 mod nesting;
 mod offcpu;
@@ -61,7 +63,7 @@ mod pairs;
 mod parts;
 mod pauses;
 mod ran;
-#[cfg(test)]
+#[cfg(any(test, feature = "crafted"))]
 mod random;
 mod recorded;
 mod sched;
@@ -74,13 +76,13 @@ mod threads;
 mod times;
 mod topic;
 mod who;
-#[cfg(test)]
-mod world;
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use serde::Serialize;
 
+#[cfg(any(test, feature = "crafted"))]
+pub(crate) use self::random::Random;
 pub use self::{
     calls::{Call, CallError, Calls, CallsAnswer, OfThread},
     cpu::{Cpu, CpuAnswer, CpuSamples},

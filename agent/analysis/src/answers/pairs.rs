@@ -2,7 +2,7 @@
 //!
 //! Analyses join an end with the last beginning of the same thread, CPU, place or address. That is its own as
 //! long as one of both is recorded each time: what is not ended yet was begun last, or what was begun has
-//! ended. Where filters or sampling chose beginnings and ends, each on its own, the end that is recorded may
+//! ended. What is told to go on until its end, such as memory that is not given back, needs each end. Where filters or sampling chose beginnings and ends, each on its own, the end that is recorded may
 //! be that of another beginning, which is not. Such beginnings are not handed on: durations, errors of what
 //! was begun and the like are unknown, and ends have no beginning.
 
@@ -18,6 +18,9 @@ struct Pair {
     same: &'static [&'static str],
     /// Where both fire.
     halves: Halves,
+    /// Whether what was begun, and not ended by a record, is told to go on: until the end, or though it was
+    /// begun once more. Then each end has to be recorded.
+    goes_on: bool,
 }
 
 /// What ends memory of the kernel.
@@ -30,30 +33,35 @@ const PAIRS: &[Pair] = &[
         ends: &[("raw_syscalls", "sys_exit"), ("syscalls", "sys_exit_*")],
         same: &["id"],
         halves: Halves::OfThread,
+        goes_on: false,
     },
     Pair {
         begins: ("syscalls", "sys_enter_*"),
         ends: &[("syscalls", "sys_exit_*"), ("raw_syscalls", "sys_exit")],
         same: &["__syscall_nr", "nr"],
         halves: Halves::OfThread,
+        goes_on: false,
     },
     Pair {
         begins: ("irq", "irq_handler_entry"),
         ends: &[("irq", "irq_handler_exit")],
         same: &["irq"],
         halves: Halves::InOneGo,
+        goes_on: false,
     },
     Pair {
         begins: ("irq", "softirq_raise"),
         ends: &[("irq", "softirq_entry")],
         same: &["vec"],
         halves: Halves::OnCpu,
+        goes_on: true,
     },
     Pair {
         begins: ("irq", "softirq_entry"),
         ends: &[("irq", "softirq_exit")],
         same: &["vec"],
         halves: Halves::InOneGo,
+        goes_on: false,
     },
     // A request that is done is not in the queue either.
     Pair {
@@ -61,38 +69,56 @@ const PAIRS: &[Pair] = &[
         ends: &[("block", "block_rq_issue"), ("block", "block_rq_complete")],
         same: &["dev"],
         halves: Halves::Anywhere,
+        goes_on: false,
     },
     Pair {
         begins: ("block", "block_rq_issue"),
         ends: &[("block", "block_rq_complete")],
         same: &["dev"],
         halves: Halves::EndsInInterrupt,
+        goes_on: false,
     },
     Pair {
         begins: ("lock", "contention_begin"),
         ends: &[("lock", "contention_end")],
         same: &["lock_addr"],
         halves: Halves::OfThread,
+        goes_on: true,
     },
     Pair {
         begins: ("kmem", "mm_page_alloc"),
         ends: &[("kmem", "mm_page_free")],
         same: &["pfn"],
         halves: Halves::Anywhere,
+        goes_on: true,
     },
-    Pair { begins: ("kmem", "kmalloc"), ends: SLAB_ENDS, same: &["ptr"], halves: Halves::Anywhere },
-    Pair { begins: ("kmem", "kmem_cache_alloc"), ends: SLAB_ENDS, same: &["ptr"], halves: Halves::Anywhere },
+    Pair {
+        begins: ("kmem", "kmalloc"),
+        ends: SLAB_ENDS,
+        same: &["ptr"],
+        halves: Halves::Anywhere,
+        goes_on: true,
+    },
+    Pair {
+        begins: ("kmem", "kmem_cache_alloc"),
+        ends: SLAB_ENDS,
+        same: &["ptr"],
+        halves: Halves::Anywhere,
+        goes_on: true,
+    },
     Pair {
         begins: ("vmscan", "mm_vmscan_direct_reclaim_begin"),
         ends: &[("vmscan", "mm_vmscan_direct_reclaim_end")],
         same: &[],
         halves: Halves::OfThread,
+        goes_on: false,
     },
     Pair {
         begins: ("vmscan", "mm_vmscan_memcg_reclaim_begin"),
         ends: &[("vmscan", "mm_vmscan_memcg_reclaim_end")],
         same: &[],
         halves: Halves::OfThread,
+        goes_on: false,
     },
 ];
 
@@ -114,7 +140,8 @@ pub struct Unjoined {
 
 impl Unjoined {
     /// Those of a recording with these events, of which this was recorded, of these threads and CPUs.
-    pub(super) fn of(events: &EventTable, rows: &[EventChoice], threads: &Choice) -> Self {
+    /// `goes_on`: also of pairs that say otherwise, what is begun is told to go on until it is ended.
+    pub(super) fn of(events: &EventTable, rows: &[EventChoice], threads: &Choice, goes_on: bool) -> Self {
         let mut unjoined = Self::default();
         let chosen = rows.iter().filter(|row| row.is_chosen());
         let mut calls = chosen.clone().filter_map(|row| {
@@ -137,7 +164,8 @@ impl Unjoined {
             });
             let halves = if is_end_of_all { Halves::EndsWithAll } else { pair.halves };
             let are_apart = !threads.joins(halves);
-            if are_apart || ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end))) {
+            if are_apart || ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end, goes_on)))
+            {
                 unjoined.add(event);
             }
         }
@@ -179,8 +207,9 @@ impl Pair {
     }
 
     /// Whether each recorded end is that of the last recorded beginning before it.
-    fn joins(&self, begin: &EventChoice, end: &EventChoice) -> bool {
-        if !begin.is_chosen() || !end.is_chosen() {
+    fn joins(&self, begin: &EventChoice, end: &EventChoice, goes_on: bool) -> bool {
+        let is_ended_by_next = !self.goes_on && !goes_on;
+        if !end.is_chosen() || !begin.is_chosen() && is_ended_by_next {
             return true;
         }
         let are_sampled = begin.is_sampled || end.is_sampled;
@@ -255,7 +284,7 @@ mod tests {
             events.add(system, text, &NoNames).unwrap();
         }
         let only: Vec<_> = only.iter().map(|line| (*line).to_owned()).collect();
-        let unjoined = Unjoined::of(&events, rows, &Choice::of(&only));
+        let unjoined = Unjoined::of(&events, rows, &Choice::of(&only), false);
         unjoined.names.into_iter().map(|(name, _)| name).collect()
     }
 
@@ -284,6 +313,21 @@ mod tests {
             unjoined(&[("block:block_rq_issue", None, 1), ("block:block_rq_complete", Some("dev == 1"), 0)]),
             ["block:block_rq_issue"]
         );
+    }
+
+    #[test]
+    fn what_goes_on_until_its_end_is_joined_where_each_end_is_recorded() {
+        let pairs = [
+            ("irq:softirq_raise", "irq:softirq_entry"),
+            ("lock:contention_begin", "lock:contention_end"),
+            ("kmem:mm_page_alloc", "kmem:mm_page_free"),
+            ("kmem:kmalloc", "kmem:kfree"),
+        ];
+        for (begin, end) in pairs {
+            assert_eq!(unjoined(&[(begin, None, 0), (end, None, 5)]), [begin]);
+            assert_eq!(unjoined(&[(begin, None, 0), (end, Some("common_pid == 7"), 0)]), [begin]);
+            assert_eq!(unjoined(&[(begin, None, 5), (end, None, 0)]), [""; 0]);
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct Partly {
 /// Which threads a recording follows, and which beginnings cannot be joined with ends.
 pub fn followed_and_unjoined<S: Source>(reader: &Reader<S>, events: &EventTable) -> (Followed, Unjoined) {
     let recorded = Recorded::of(reader);
-    (recorded.followed(events, None), recorded.unjoined(events))
+    (recorded.followed(events, None), recorded.unjoined(events, None))
 }
 
 /// Which events were recorded, and of what.
@@ -95,9 +95,11 @@ impl Recorded {
         (self.only.as_slice(), self.choices.as_slice()) == (only, choices)
     }
 
-    /// Which beginnings cannot be joined with ends.
-    pub(super) fn unjoined(&self, events: &EventTable) -> Unjoined {
-        Unjoined::of(events, &self.choices, &self.threads_and_cpus())
+    /// Which beginnings cannot be joined with ends, for an analysis.
+    pub(super) fn unjoined(&self, events: &EventTable, topic: Option<Topic>) -> Unjoined {
+        // Waits for futexes are system calls, which go on until they are seen to end.
+        let goes_on = topic == Some(Topic::Locks);
+        Unjoined::of(events, &self.choices, &self.threads_and_cpus(), goes_on)
     }
 
     /// Which threads the recording follows, or one of its buffers.

@@ -1,6 +1,6 @@
 //! Made-up records with known answers.
 
-use super::super::{At, Context, Event, Follows, Known, Names, Request, Scope, Tid, random::Random};
+use super::super::{At, Context, Event, Follows, Known, Names, Random, Request, Scope, Tid};
 use super::requests::MOST_DEVICES;
 use super::*;
 use ftrace_event::syscalls::SyscallTable;

@@ -239,6 +239,12 @@ impl Locks {
     /// Nobody has an id any more, or somebody else.
     fn end_thread(&mut self, at: At, tid: Tid) {
         self.processes.forget(tid);
+        self.end_waits(at, tid);
+        self.threads.end(tid);
+    }
+
+    /// A thread waits for nothing any more.
+    fn end_waits(&mut self, at: At, tid: Tid) {
         let is_asked = self.scope.has(at);
         let Some(thread) = self.threads.current(tid) else { return };
         let unseen = thread.of.waits.iter().count() as u64;
@@ -247,7 +253,6 @@ impl Locks {
         }
         thread.of.waits = Waits::default();
         self.kernel.unfinished += if is_asked { unseen } else { 0 };
-        self.threads.end(tid);
     }
 
     /// Counts what goes on at the end. That is on no CPU: where some were asked about, it is none of them.
@@ -326,6 +331,7 @@ impl Analysis for Locks {
                     thread.is_called(comm);
                 }
             }
+            (Known::Exit { tid }, _) => self.end_waits(at, *tid),
             (Known::Ends { tid }, _) => self.end_thread(at, *tid),
             _ => {}
         }

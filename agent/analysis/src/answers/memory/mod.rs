@@ -64,6 +64,8 @@ pub struct Memory {
     /// For the times of reclaims of all threads.
     sizes: Room,
     losses: u64,
+    /// Those before what is asked about.
+    losses_before: u64,
     left_out: u64,
     /// Pages that were freed without having been seen before.
     pages_unmatched: u64,
@@ -89,6 +91,7 @@ impl Memory {
             kills: Vec::new(),
             sizes: Room::default(),
             losses: 0,
+            losses_before: 0,
             left_out: 0,
             pages_unmatched: 0,
             pages_unseen: 0,
@@ -124,6 +127,7 @@ impl Memory {
                 && is_asked
             {
                 self.pages_unseen += before.pages();
+                self.growth.shrink(before.pages());
                 if let Some(told) = self.told_of_owner(before) {
                     told.growth.shrink(before.pages());
                 }
@@ -133,14 +137,16 @@ impl Memory {
             return;
         }
         let is_there = pfn.is_some();
-        if is_there {
+        // What was given back where events were lost is not known.
+        let may_grow = is_there && self.losses == self.losses_before;
+        if may_grow {
             self.growth.grow(1 << order, at.time);
         }
         let Some(told) = self.told(who) else { return };
         let of_order = told.orders.entry(order).or_default();
         of_order.allocated += u64::from(is_there);
         of_order.failed += u64::from(!is_there);
-        if is_there {
+        if may_grow {
             told.growth.grow(1 << order, at.time);
         }
     }
@@ -275,6 +281,9 @@ impl Analysis for Memory {
 
     fn lost(&mut self, _: At) {
         self.losses += 1;
+        if self.growth == Growth::default() {
+            self.losses_before = self.losses;
+        }
     }
 
     fn restart(&mut self, from: u64) {
@@ -283,7 +292,7 @@ impl Analysis for Memory {
         // them, all begins anew.
         if self.threads.is_half_full() || self.slab.is_half_full() || self.blocks.is_half_full() {
             let Self { losses, asked_from, .. } = *self;
-            *self = Self { losses, asked_from, ..Self::new(self.scope.clone()) };
+            *self = Self { losses, losses_before: losses, asked_from, ..Self::new(self.scope.clone()) };
             return;
         }
         for thread in self.threads.iter_mut() {
@@ -292,7 +301,7 @@ impl Analysis for Memory {
         self.others = <[Told; 3]>::default();
         self.blocks.left_out = 0;
         self.slab.restart();
-        self.growth = Growth::default();
+        (self.growth, self.losses_before) = (Growth::default(), self.losses);
         self.kills.clear();
         self.sizes = Room::default();
         (self.left_out, self.reclaims_unmatched) = (0, 0);

@@ -1,104 +1,78 @@
 //! A machine for tests, on which threads come, go, run other programs and get the numbers of others at
-//! random, and what its recorder writes.
+//! random, make system calls, wait for locks, take memory and disks, and are interrupted; and the recordings
+//! that are made of it.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | the machine, and what its tracepoints say |
+//! | `says` | events, their fields and bytes |
+//! | `cut` | recordings of it: whole, or of a part, with the metadata that such a recording has |
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a helper of tests fails the test, and only tests see it"
+)]
+
+mod cut;
+mod says;
 
 use std::collections::BTreeMap;
 
-use super::{Known, Switch, Tid, Wakeup, random::Random};
+pub use self::cut::{HOWS, How, Part};
+pub use self::says::{EVENTS, Kind, Says};
+use crate::answers::{Random, Tid};
 
-pub(super) const CPUS: usize = 3;
+/// How many CPUs the machine has.
+pub const CPUS: usize = 3;
 /// Numbers are few: they are used again soon.
 const NUMBERS: u32 = 12;
+/// Places on the disk, locks and pages are few, too.
+const PLACES: u64 = 4;
+/// The interrupt of the disk.
+const DISK: i64 = 5;
+/// `common_flags` of what interrupts say.
+const HARD_IRQ: u8 = 0x08;
+const SOFT_IRQ: u8 = 0x10;
+/// `futex` on x86-64, with `FUTEX_WAIT` and `FUTEX_WAKE`.
+const FUTEX: i64 = 202;
+const NUMBERS_OF_CALLS: [i64; 4] = [0, 1, 3, FUTEX];
 
-pub(super) const R: u64 = 0;
+const R: u64 = 0;
 const S: u64 = 1;
 const D: u64 = 2;
 const X: u64 = 0x10;
 
 /// A record, with all that it says.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
-    pub(super) time: u64,
-    pub(super) cpu: u32,
-    /// The thread that it is of.
-    pub(super) tid: Tid,
-    pub(super) says: Says,
+pub struct Made {
+    pub time: u64,
+    pub cpu: u32,
+    /// The thread that it is of, and its name.
+    pub tid: Tid,
+    pub name: String,
+    /// The other one that it is about, as recorders see it, and its name.
+    pub other: Option<(Tid, String)>,
+    /// `common_flags`.
+    pub flags: u8,
+    pub says: Says,
     /// Whether the current thread, or the other one, is of the process that was there first and its children.
-    pub(super) is_chosen: bool,
-    pub(super) is_current_chosen: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Says {
-    Switch { prev: Tid, prev_name: String, prev_state: u64, next: Tid, next_name: String },
-    Wakeup { tid: Tid, name: String, is_new: bool },
-    NewTask { child: Tid, name: String, is_thread: bool },
-    Fork { child: Tid, name: String },
-    Renamed { tid: Tid, name: String, before: String },
-    Exec { tid: Tid, from: Tid },
-    Exit { tid: Tid },
-    Freed { tid: Tid },
-    Call,
-}
-
-impl Made {
-    pub(super) fn known(&self) -> Known<'_> {
-        match &self.says {
-            Says::Switch { prev, prev_name, prev_state, next, next_name } => Known::Switch(Switch {
-                prev: *prev,
-                prev_comm: prev_name.as_bytes(),
-                prev_state: *prev_state,
-                next: *next,
-                next_comm: next_name.as_bytes(),
-            }),
-            Says::Wakeup { tid, name, is_new } => {
-                Known::Wakeup(Wakeup { tid: *tid, comm: name.as_bytes(), is_new: *is_new })
-            }
-            Says::NewTask { child, name, is_thread } => Known::NewTask {
-                child: *child,
-                comm: name.as_bytes(),
-                shares_files: *is_thread,
-                is_thread: *is_thread,
-                shares_memory: *is_thread,
-            },
-            Says::Fork { child, name } => Known::Fork { child: *child, comm: name.as_bytes() },
-            Says::Renamed { tid, name, before } => {
-                Known::Renamed { tid: *tid, comm: Some(name.as_bytes()), before: before.as_bytes() }
-            }
-            Says::Exec { tid, from } => Known::Exec { tid: *tid, from: Some(*from) },
-            Says::Exit { tid } => Known::Exit { tid: *tid },
-            Says::Freed { tid } => Known::Freed { tid: *tid },
-            Says::Call => Known::CallExit { number: 0, result: 0, is_raw: true },
-        }
-    }
-
-    /// Which kind of record it is.
-    pub(super) fn kind(&self) -> usize {
-        match self.says {
-            Says::Switch { .. } => 0,
-            Says::Wakeup { is_new: false, .. } => 1,
-            Says::Wakeup { is_new: true, .. } => 2,
-            Says::NewTask { .. } => 3,
-            Says::Fork { .. } => 4,
-            Says::Renamed { .. } => 5,
-            Says::Exec { .. } => 6,
-            Says::Exit { .. } => 7,
-            Says::Freed { .. } => 8,
-            Says::Call => 9,
-        }
-    }
+    pub is_other_chosen: bool,
+    pub is_current_chosen: bool,
 }
 
 /// What a thread did under one number, in nanoseconds, from the first switch on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Truth {
-    pub(super) tid: Tid,
-    pub(super) runs: u64,
-    pub(super) waits: u64,
+pub struct Truth {
+    pub tid: Tid,
+    pub runs: u64,
+    pub waits: u64,
     /// With what is blocked.
-    pub(super) sleeps: u64,
-    pub(super) switches: u64,
+    pub sleeps: u64,
+    pub switches: u64,
     /// For how long it had another number before a record said that it was the same thread.
-    pub(super) untold: u64,
+    pub untold: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,10 +93,14 @@ struct Task {
     does: Does,
     since: u64,
     is_chosen: bool,
+    /// The system call that it is in.
+    call: Option<i64>,
+    /// The lock that it waits for.
+    lock: Option<u64>,
 }
 
 /// The machine.
-pub(super) struct World {
+pub struct World {
     random: Random,
     tasks: Vec<Task>,
     /// By their places in the list; `None` for the idle thread.
@@ -132,15 +110,22 @@ pub(super) struct World {
     names: u64,
     /// Which numbers will be told of as freed, and when.
     owed: Vec<(u64, Tid)>,
-    pub(super) made: Vec<Made>,
+    /// Requests that the disk works on: place, and what is done.
+    requests: Vec<(u64, &'static str)>,
+    /// Pages and memory that are taken.
+    pages: Vec<u64>,
+    slabs: Vec<u64>,
+    /// `common_flags` of what happens now.
+    flags: u8,
+    pub made: Vec<Made>,
     /// What threads did, each under one number.
-    pub(super) truth: Vec<Truth>,
+    pub truth: Vec<Truth>,
     /// Which of them had a name: no two had the same one.
-    pub(super) rows: BTreeMap<String, usize>,
+    pub rows: BTreeMap<String, usize>,
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut world = Self {
             random: Random(seed),
             tasks: Vec::new(),
@@ -149,6 +134,10 @@ impl World {
             first_switch: None,
             names: 0,
             owed: Vec::new(),
+            requests: Vec::new(),
+            pages: Vec::new(),
+            slabs: Vec::new(),
+            flags: 0,
             made: Vec::new(),
             truth: Vec::new(),
             rows: BTreeMap::new(),
@@ -156,17 +145,18 @@ impl World {
         for tid in 1..5 {
             let name = world.new_row(tid);
             let (does, is_chosen) = (Does::Waits, tid == 1);
-            world.tasks.push(Task { tid, leader: tid, name, does, since: 0, is_chosen });
+            let (call, lock) = (None, None);
+            world.tasks.push(Task { tid, leader: tid, name, does, since: 0, is_chosen, call, lock });
         }
         world
     }
 
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.random.below(end)
     }
 
     /// Lets it go on for so many steps, after which its truth is told up to the time that this gives.
-    pub(super) fn run(&mut self, steps: usize) -> u64 {
+    pub fn run(&mut self, steps: usize) -> u64 {
         for _ in 0..steps {
             self.time += 1 + self.below(20);
             self.step();
@@ -180,7 +170,9 @@ impl World {
     /// A name for a row.
     fn name(&mut self, row: usize) -> String {
         self.names += 1;
-        let name = format!("n{}", self.names);
+        // Recorders choose by the first letter.
+        let letter = if self.below(3) == 0 { 'c' } else { 'n' };
+        let name = format!("{letter}{}", self.names);
         self.rows.insert(name.clone(), row);
         name
     }
@@ -193,10 +185,17 @@ impl World {
     fn say(&mut self, cpu: usize, says: Says, other: Option<usize>) {
         let current = self.current[cpu].map(|index| &self.tasks[index]);
         let is_current_chosen = current.is_some_and(|task| task.is_chosen);
-        let is_chosen = is_current_chosen || other.is_some_and(|index| self.tasks[index].is_chosen);
+        let is_other_chosen = other.is_some_and(|index| self.tasks[index].is_chosen);
+        // A name is the new one behind the event that says so.
+        let name = match (&says, current) {
+            (Says::Renamed { before, .. }, _) => before.clone(),
+            (_, Some(task)) => task.name.clone(),
+            (_, None) => format!("swapper/{cpu}"),
+        };
         let tid = current.map_or(0, |task| task.tid);
-        let (time, cpu) = (self.time, cpu as u32);
-        self.made.push(Made { time, cpu, tid, says, is_chosen, is_current_chosen });
+        let other = other.map(|index| (self.tasks[index].tid, self.tasks[index].name.clone()));
+        let (time, cpu, flags) = (self.time, cpu as u32, self.flags);
+        self.made.push(Made { time, cpu, tid, name, other, flags, says, is_other_chosen, is_current_chosen });
         self.time += 1;
     }
 
@@ -263,13 +262,30 @@ impl World {
     fn step(&mut self) {
         self.free();
         let cpu = self.below(CPUS as u64) as usize;
+        if self.below(8) == 0 {
+            self.interrupt(cpu);
+        }
         let Some(current) = self.current[cpu] else {
+            if self.below(2) == 0 {
+                self.interrupt(cpu);
+            }
             if let Some(next) = self.waiting() {
                 self.switch(cpu, R, Some(next));
             }
             return;
         };
-        match self.below(12) {
+        let does = self.below(18);
+        // One that waits for a lock does nothing else.
+        if let Some(lock) = self.tasks[current].lock
+            && does < 12
+        {
+            if does < 4 {
+                self.tasks[current].lock = None;
+                self.say(cpu, Says::LockEnd { lock, result: 0 }, None);
+            }
+            return;
+        }
+        match does {
             0 => self.fork(cpu, current),
             1 => self.exit(cpu, current),
             2 => self.exec(cpu, current),
@@ -279,8 +295,15 @@ impl World {
                 self.tasks[current].name.clone_from(&name);
                 self.say(cpu, Says::Renamed { tid: self.tasks[current].tid, name, before }, None);
             }
-            4 | 5 => self.say(cpu, Says::Call, None),
-            6 | 7 => self.wake(cpu),
+            4..=6 => self.call(cpu, current),
+            7 => self.issue(cpu),
+            8 => {
+                let lock = 0x1000 + self.below(PLACES);
+                self.tasks[current].lock = Some(lock);
+                self.say(cpu, Says::LockBegin { lock, flags: 2 }, None);
+            }
+            9 => self.memory(cpu),
+            10 | 11 => self.wake(cpu),
             _ => {
                 let state = [R, S, D][self.below(3) as usize];
                 let next = self.waiting();
@@ -288,6 +311,104 @@ impl World {
                     self.switch(cpu, state, next);
                 }
             }
+        }
+    }
+
+    /// A thread begins a system call, or ends the one that it is in.
+    fn call(&mut self, cpu: usize, current: usize) {
+        if let Some(number) = self.tasks[current].call.take() {
+            let result = [0, 1, -2, -11][self.below(4) as usize];
+            self.say(cpu, Says::CallExit { number, result }, None);
+        } else {
+            let number = NUMBERS_OF_CALLS[self.below(4) as usize];
+            let (first, second) = (0x2000 + self.below(PLACES), self.below(2));
+            self.tasks[current].call = Some(number);
+            self.say(cpu, Says::CallEnter { number, arguments: [first, second] }, None);
+        }
+    }
+
+    /// A thread gives a request to the disk. No two are at one place.
+    fn issue(&mut self, cpu: usize) {
+        let (place, rwbs) = (self.below(PLACES) * 8, ["R", "W", "FF"][self.below(3) as usize]);
+        let (sector, bytes) = if rwbs == "FF" { (0, 0) } else { (64 + place, 4096) };
+        if self.requests.iter().any(|(other, of)| *other == sector && (*of == "FF") == (rwbs == "FF")) {
+            return;
+        }
+        if self.below(2) == 0 {
+            self.say(cpu, Says::Insert { sector, bytes, rwbs }, None);
+            self.time += self.below(9);
+        }
+        self.requests.push((sector, rwbs));
+        self.say(cpu, Says::Issue { sector, bytes, rwbs }, None);
+    }
+
+    /// A CPU is interrupted: by its tick, or by the disk, and does what is due then.
+    fn interrupt(&mut self, cpu: usize) {
+        self.flags = HARD_IRQ;
+        if self.below(3) == 0 {
+            self.say(cpu, Says::Tick, None);
+            self.say(cpu, Says::Stack, None);
+            self.flags = 0;
+            return;
+        }
+        self.say(cpu, Says::IrqEntry { irq: DISK }, None);
+        self.time += self.below(9);
+        let is_due = self.below(2) == 0;
+        if is_due {
+            self.say(cpu, Says::SoftirqRaise { vector: 4 }, None);
+        } else {
+            self.complete(cpu);
+        }
+        self.say(cpu, Says::IrqExit { irq: DISK }, None);
+        if is_due {
+            self.flags = SOFT_IRQ;
+            self.time += self.below(9);
+            self.say(cpu, Says::SoftirqEntry { vector: 4 }, None);
+            self.complete(cpu);
+            self.wake(cpu);
+            self.time += self.below(9);
+            self.say(cpu, Says::SoftirqExit { vector: 4 }, None);
+        }
+        self.flags = 0;
+    }
+
+    fn complete(&mut self, cpu: usize) {
+        if !self.requests.is_empty() {
+            let index = self.below(self.requests.len() as u64) as usize;
+            let (sector, rwbs) = self.requests.remove(index);
+            let (sector, sectors) = if rwbs == "FF" { (u64::MAX, 0) } else { (sector, 8) };
+            self.say(cpu, Says::Complete { sector, sectors, rwbs }, None);
+        }
+    }
+
+    /// A thread takes memory, or gives some back.
+    fn memory(&mut self, cpu: usize) {
+        let place = self.below(PLACES);
+        match self.below(4) {
+            0 if self.pages.contains(&place) => {
+                self.pages.retain(|page| *page != place);
+                self.say(cpu, Says::PageFree { pfn: 0x100 + place * 4 }, None);
+            }
+            0 => {
+                self.pages.push(place);
+                self.say(cpu, Says::PageAlloc { pfn: 0x100 + place * 4 }, None);
+            }
+            1 if self.slabs.contains(&place) => {
+                self.slabs.retain(|slab| *slab != place);
+                self.say(cpu, Says::Kfree { address: 0x5000 + place * 64 }, None);
+            }
+            1 => {
+                self.slabs.push(place);
+                self.say(cpu, Says::Kmalloc { address: 0x5000 + place * 64 }, None);
+            }
+            2 => {
+                self.say(cpu, Says::ReclaimBegin, None);
+                self.time += self.below(9);
+                self.say(cpu, Says::ReclaimEnd { pages: 3 }, None);
+            }
+            _ if place == 0 => self.say(cpu, Says::Fault { address: 0x7000 }, None),
+            // Nobody knows what it is, but whose it is.
+            _ => self.say(cpu, Says::Other, None),
         }
     }
 
@@ -328,13 +449,14 @@ impl World {
         let is_thread = self.below(2) == 0;
         let leader = if is_thread { self.tasks[parent].leader } else { tid };
         let (name, is_chosen) = (self.new_row(tid), self.tasks[parent].is_chosen);
-        let task = Task { tid, leader, name: name.clone(), does: Does::Sleeps, since: self.time, is_chosen };
+        let (does, since, call, lock) = (Does::Sleeps, self.time, None, None);
+        let task = Task { tid, leader, name: name.clone(), does, since, is_chosen, call, lock };
         self.tasks.push(task);
         let child = self.tasks.len() - 1;
-        self.say(cpu, Says::NewTask { child: tid, name: name.clone(), is_thread }, None);
+        self.say(cpu, Says::NewTask { child: tid, name: name.clone(), is_thread }, Some(child));
         // Workers of io_uring have no fork.
         if !is_thread || self.below(2) == 0 {
-            self.say(cpu, Says::Fork { child: tid, name }, None);
+            self.say(cpu, Says::Fork { child: tid, name }, Some(child));
         }
         self.wake_it(cpu, child, true);
     }
@@ -403,7 +525,7 @@ impl World {
         self.tasks[index].tid = leader;
         self.say(cpu, Says::Renamed { tid: leader, name, before }, None);
         if self.below(3) == 0 {
-            self.say(cpu, Says::Call, None);
+            self.say(cpu, Says::Other, None);
         }
         self.say(cpu, Says::Exec { tid: leader, from: tid }, None);
         if !is_first {
