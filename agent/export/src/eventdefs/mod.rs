@@ -227,12 +227,13 @@ impl Trace<'_> {
             tellers.extend(cpu_stream.parts().iter().map(|part| (*part, stream_tellers.clone())));
         }
         let mut records = self.recording.merged(cpu.cpu_streams.iter().copied())?;
-        let (mut since, mut last) = (0, None);
+        let (mut since, mut last, mut late) = (0, None, 0);
         loop {
             // Errors were counted when the recording was looked through.
             let Ok(record) = records.next_record() else { continue };
             let Some(record) = record else { break };
             let time = record.timestamp;
+            late += u64::from(self.layout.wall(time).0 > u64::from(u32::MAX));
             if let Some(count) = record.missed {
                 writer.lost(count, last.unwrap_or(time), time).map_err(failed)?;
             }
@@ -247,6 +248,9 @@ impl Trace<'_> {
             }
         }
         writer.file.finish(0).map_err(failed)?;
+        writer
+            .not_carried
+            .add("times of records with more than 32 bits of seconds, which lack the upper ones", late);
         self.job.merge_not_carried(writer.not_carried);
         self.job.advance(since)?;
         Ok(writer.bookmarks)

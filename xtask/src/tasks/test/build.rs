@@ -48,8 +48,8 @@ impl Program {
     pub(super) fn suite(&self) -> &'static str {
         match (self.package.as_str(), self.kind) {
             ("vm-tests", Kind::Integration) => "vm",
-            ("integration-tests", Kind::Integration) => "live",
-            // The tools of tests have tests that want what `setup --for test` installs.
+            ("integration-tests", Kind::Integration) if self.name == "live" => "live",
+            // These want what `setup --for test` installs, and load nothing into the kernel.
             ("vm-tests" | "integration-tests", Kind::Unit) | (_, Kind::Integration) => "files",
             (_, Kind::Unit) => "unit",
         }

@@ -55,6 +55,7 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("tests/tests/live/oracle.rs", &[&["live/oracle", "vm/oracle"]]),
     ("tests/tests/live/storm.rs", &[&["live/storm", "vm/oracle"]]),
     ("tests/tests/live/verifier.rs", &[&["live/verifier", "vm/verifier"]]),
+    ("tests/tests/files/", &[&["files"]]),
     ("tests/tests/live/", &[&["live/*"]]),
     ("tests/traces/", &[&["files"], OF_READERS, OF_EXPORTS]),
     ("tests/src/", &[&["files", "live", "vm/oracle", "vm/verifier"]]),
