@@ -71,7 +71,8 @@ const FORMATS: &[Format] = &[
         read: readers::chrome,
         same: readers::as_chrome_has_it,
         folds: false,
-        not_carried: &[Facet::Scope, Facet::Choices],
+        // Losses are those of CPUs.
+        not_carried: &[Facet::Behind, Facet::Sums, Facet::Scope, Facet::Choices],
     },
     Format {
         name: "perf-script",
@@ -174,6 +175,8 @@ const SAID: &[(&str, &str, &str, u64)] = &[
         "the time of day, which the recording does not tell: times count from the clock's zero",
         1,
     ),
+    ("chrome", "times", "times that are later than a browser can count", 4),
+    ("chrome", "names", "records with texts that are not UTF-8, whose wrong bytes are replaced", 1),
     ("html", "times", "times that are later than a browser can count", 4),
     ("perfetto", "names", "texts that are not UTF-8, whose wrong bytes are replaced", 1),
     ("sqlite", "names", "texts that are not UTF-8, whose wrong bytes are replaced", 3),

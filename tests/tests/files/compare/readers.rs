@@ -78,6 +78,7 @@ fn ctf_told(out: &Path, name: fn(&mut Row, &Event)) -> Told {
     let mut told = Told { behind: Some(BTreeMap::new()), sums: Some(BTreeMap::new()), ..Told::default() };
     let buffer = |channel: &str| if channel == "channel0" { String::new() } else { channel.to_owned() };
     let mut losses = trace.losses.clone();
+    let mut seen = std::collections::BTreeSet::new();
     for event in trace.events.iter().filter(|event| event.channel != "statedump") {
         let context = |names: [&str; 2]| {
             let found = event.context.iter().find(|(field, _)| names.contains(&&**field));
@@ -85,9 +86,11 @@ fn ctf_told(out: &Path, name: fn(&mut Row, &Event)) -> Told {
         };
         let losses = losses.entry(format!("{}_{}", event.channel, event.cpu)).or_default();
         // One behind the last record ends with the trace, and begins with that record.
-        let is_before = |(from, to, _): &&ctf::Loss| *from < event.time && *to <= event.time;
+        let is_first = !seen.contains(&(event.channel.clone(), event.cpu));
+        let is_before = |(from, to, _): &&ctf::Loss| (is_first || *from < event.time) && *to <= event.time;
         let before = losses.iter().take_while(is_before).count();
         let lost: u64 = losses.drain(..before).map(|(.., count)| count).sum();
+        seen.insert((event.channel.clone(), event.cpu));
         told.lose(&buffer(&event.channel), event.cpu.into(), Some(lost));
         let mut row = Row::from([
             (Facet::Cpu, json!(event.cpu)),
@@ -290,7 +293,7 @@ pub(super) fn chrome(out: &Path) -> Told {
         let args = &event["args"];
         if event["cat"] == "loss" {
             // Rows of CPUs have their numbers.
-            let cpu = event["tid"].as_u64().unwrap() - (1 << 24);
+            let cpu = (event["tid"].as_u64().unwrap() - (1 << 24)) / 4;
             losses.push((cpu, time, args["count"].as_u64(), args["since_ns"].clone()));
             continue;
         }
@@ -301,7 +304,14 @@ pub(super) fn chrome(out: &Path) -> Told {
             (Facet::Cpu, json!(cpu)),
             (Facet::Time, integer(time)),
             (Facet::Thread, args["pid"].clone()),
-            (Facet::Comm, names.get(&tid).map_or(Value::Null, |name| (*name).clone())),
+            (
+                Facet::Comm,
+                if args["pid"] == 0 {
+                    json!("<idle>")
+                } else {
+                    names.get(&tid).map_or(Value::Null, |name| (*name).clone())
+                },
+            ),
             (Facet::Buffer, args.get("buffer").cloned().unwrap_or(json!(""))),
             (Facet::Flags, args["flags"].clone()),
             (Facet::Preempt, args["preempt_count"].clone()),

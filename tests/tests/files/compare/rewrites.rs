@@ -139,14 +139,10 @@ const IMPORTS: &[(&str, &[Facet], &[Facet])] = &[
     (
         "perf-script",
         &[
-            // A thread without a name is called by its number.
-            Facet::Comm,
             Facet::Event,
             Facet::Buffer,
             Facet::Behind,
             Facet::Sums,
-            Facet::Flags,
-            Facet::Preempt,
             Facet::Fields,
             Facet::Symbols,
             Facet::Names,

@@ -10,16 +10,18 @@ use super::recordings::RECORDINGS;
 
 /// The events of which some line differs, by the options: `docs/report.md` says why.
 const DIFFERENCES: &[(&str, &str)] = &[
-    ("-t", "integers"),
-    ("-R", "integers"),
     ("-N", "integers"),
-    ("-R", "arrays"),
-    ("-t", "named"),
-    ("-N", "named"),
-    ("-t", "mm_page_alloc"),
     ("-N", "mm_page_alloc"),
-    ("-t", "mm_page_free"),
     ("-N", "mm_page_free"),
+    ("-N", "named"),
+    ("-R", "arrays"),
+    ("-R", "bprint"),
+    ("-R", "integers"),
+    ("-R", "plain"),
+    ("-t", "integers"),
+    ("-t", "mm_page_alloc"),
+    ("-t", "mm_page_free"),
+    ("-t", "named"),
 ];
 
 /// The event of a line.
