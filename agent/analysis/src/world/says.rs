@@ -81,8 +81,11 @@ const LONG: &str = "unsigned long ";
 const INT: &str = "int ";
 const NAME: &str = "char ";
 
-/// System and name of each event, and its fields: their types, and names with the lengths of arrays.
-pub const EVENTS: &[(&str, &str, &[(&str, &str)])] = &[
+/// Types of fields, and their names with the lengths of arrays.
+type Fields = &'static [(&'static str, &'static str)];
+
+/// System and name of each event, and its fields.
+pub const EVENTS: &[(&str, &str, Fields)] = &[
     (
         "sched",
         "sched_switch",

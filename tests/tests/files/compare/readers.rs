@@ -346,19 +346,22 @@ pub(super) fn chrome(out: &Path) -> Told {
     told
 }
 
+pub(super) fn as_chrome_has_it(facet: Facet, _: &Row, found: &Value, told: &Value) -> bool {
+    if facet == Facet::Fields { has_numbers_as_texts(found, told) } else { equal(found, told) }
+}
+
 /// Whole numbers that doubles do not have are texts.
-pub(super) fn as_chrome_has_it(facet: Facet, row: &Row, found: &Value, told: &Value) -> bool {
-    match (facet, found, told) {
-        (Facet::Fields, Value::Object(found), Value::Object(told)) => {
+fn has_numbers_as_texts(found: &Value, told: &Value) -> bool {
+    match (found, told) {
+        (Value::Object(found), Value::Object(told)) => {
             found.len() == told.len()
-                && told.iter().all(|(name, told)| as_chrome_has_it(facet, row, &found[name], told))
+                && told.iter().all(|(name, told)| has_numbers_as_texts(&found[name], told))
         }
-        (Facet::Fields, Value::Array(found), Value::Array(told)) => {
+        (Value::Array(found), Value::Array(told)) => {
             found.len() == told.len()
-                && found.iter().zip(told).all(|(found, told)| as_chrome_has_it(facet, row, found, told))
+                && found.iter().zip(told).all(|(found, told)| has_numbers_as_texts(found, told))
         }
-        (Facet::Fields, Value::String(text), Value::Number(number)) => *text == number.to_string(),
-        // Losses of buffers are on the rows of their CPUs.
+        (Value::String(text), Value::Number(number)) => *text == number.to_string(),
         _ => equal(found, told),
     }
 }
@@ -406,16 +409,8 @@ fn unescaped(text: &str) -> String {
     while let Some((first, after)) = rest.split_first() {
         let digits = rest.strip_prefix(br"\x").and_then(|rest| rest.get(..2));
         let digits = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        match digits {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &rest[4..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+        bytes.push(digits.unwrap_or(*first));
+        rest = if digits.is_some() { &rest[4..] } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -508,7 +503,7 @@ pub(super) fn as_html_has_it(facet: Facet, _: &Row, found: &Value, told: &Value)
     match facet {
         // The page says how many times are later than a browser can count.
         Facet::Time if told.as_u64() > Some(LAST_OF_BROWSERS) => *found == LAST_OF_BROWSERS,
-        Facet::Flags | Facet::Preempt => found.as_str().is_some_and(|text| text == told.to_string()),
+        Facet::Flags | Facet::Preempt => found.as_str() == Some(told.to_string().as_str()),
         Facet::Fields => told.as_object().unwrap().iter().all(|(name, told)| {
             let Some(found) = found[name].as_str() else { return false };
             match told {

@@ -13,8 +13,11 @@ use tracedat::page::{PageBuilder, Push};
 use tracedat::reader::Reader;
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer};
 
+/// Makes a recording.
+type Make = fn() -> Crafted;
+
 /// All of them, by name.
-pub(crate) const RECORDINGS: [(&str, fn() -> Crafted); 11] = [
+pub(crate) const RECORDINGS: [(&str, Make); 11] = [
     ("fields", fields),
     ("probes", probes),
     ("stacks", stacks),
@@ -29,7 +32,7 @@ pub(crate) const RECORDINGS: [(&str, fn() -> Crafted); 11] = [
 ];
 
 /// Those that analyses have something to say of.
-pub(crate) const MACHINES: [(&str, fn() -> Crafted); 3] =
+pub(crate) const MACHINES: [(&str, Make); 3] =
     [("stacks", stacks), ("machine", machine), ("lossy machine", lossy_machine)];
 
 const PAGE: u32 = 4096;
