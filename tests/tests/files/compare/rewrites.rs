@@ -106,7 +106,6 @@ const IMPORTS: &[(&str, &[Facet], &[Facet])] = &[
     (
         "ctf",
         &[
-            Facet::Comm,
             // Messages with their texts have no place in `bprint`.
             Facet::Event,
             Facet::Fields,
@@ -114,45 +113,18 @@ const IMPORTS: &[(&str, &[Facet], &[Facet])] = &[
             Facet::Names,
             Facet::Lost,
             Facet::Sums,
-            Facet::Scope,
-            Facet::Choices,
         ],
         &[],
     ),
     (
         "lttng",
-        &[
-            Facet::Comm,
-            Facet::System,
-            Facet::Event,
-            Facet::Fields,
-            Facet::Symbols,
-            Facet::Names,
-            Facet::Lost,
-            Facet::Sums,
-            Facet::Scope,
-            Facet::Choices,
-        ],
+        &[Facet::System, Facet::Event, Facet::Fields, Facet::Symbols, Facet::Names, Facet::Lost, Facet::Sums],
         // Names of threads that were contexts, and events that have become those of another system.
         &[Facet::Comm, Facet::System],
     ),
     (
         "perf-script",
-        &[
-            Facet::Event,
-            Facet::Buffer,
-            Facet::Behind,
-            Facet::Sums,
-            Facet::Fields,
-            Facet::Symbols,
-            Facet::Names,
-            Facet::KernelStack,
-            Facet::UserStack,
-            Facet::Wall,
-            Facet::Host,
-            Facet::Scope,
-            Facet::Choices,
-        ],
+        &[Facet::Event, Facet::Fields, Facet::Symbols, Facet::Names, Facet::KernelStack, Facet::UserStack],
         &[Facet::Comm, Facet::Event],
     ),
 ];
