@@ -134,7 +134,7 @@ impl Told {
         self
     }
 
-    /// The same with stacks at the records that they belong to: the last ones of their buffer, CPU and thread.
+    /// The same with stacks at the records they belong to, the last ones of their buffer, CPU and thread.
     pub(crate) fn with_stacks_folded(mut self) -> Self {
         let mut rows: Vec<Row> = Vec::new();
         for row in std::mem::take(&mut self.rows) {
