@@ -274,8 +274,8 @@ impl Lives {
         }
     }
 
-    /// A record says that a thread is new. Returns whether its beginning is seen here, unless an earlier record
-    /// has told of it. Where events were lost between two such records, they may be of two threads.
+    /// A record says that a thread is new. Returns whether its beginning is seen here, unless an earlier
+    /// record has told of it. Where events were lost between two such records, they may be of two threads.
     fn begins(&mut self, tid: Tid, stage: Stage) -> Option<bool> {
         let losses = self.losses;
         let is_new_number = !self.numbers.contains_key(&tid);

@@ -2,9 +2,10 @@
 //!
 //! Analyses join an end with the last beginning of the same thread, CPU, place or address. That is its own as
 //! long as one of both is recorded each time: what is not ended yet was begun last, or what was begun has
-//! ended. What is told to go on until its end, such as memory that is not given back, needs each end. Where filters or sampling chose beginnings and ends, each on its own, the end that is recorded may
-//! be that of another beginning, which is not. Such beginnings are not handed on: durations, errors of what
-//! was begun and the like are unknown, and ends have no beginning.
+//! ended. What is told to go on until its end, such as memory that is not given back, needs each end. Where
+//! filters or sampling chose beginnings and ends, each on its own, the end that is recorded may be that of
+//! another beginning, which is not. Such beginnings are not handed on: durations, errors of what was begun
+//! and the like are unknown, and ends have no beginning.
 
 use super::followed::{Choice, Halves};
 use ftrace_event::{EventTable, Printer};

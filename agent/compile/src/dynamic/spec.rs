@@ -312,8 +312,8 @@ pub fn behind_path(text: &str) -> Option<&str> {
 }
 
 /// The option and text for what is written as in tracefs' files:
-/// `p[:[GROUP/]NAME] PLACE [ARGUMENT...]`, with `r` for returns and `f` for fprobes. `None` for anything else,
-/// such as a function of a program called `p`.
+/// `p[:[GROUP/]NAME] PLACE [ARGUMENT...]`, with `r` for returns and `f` for fprobes. `None` for anything
+/// else, such as a function of a program called `p`.
 pub(crate) fn of_tracefs(text: &str, is_user: bool) -> Option<(&'static str, String)> {
     let mut words = text.split_whitespace();
     let first = words.next()?;
