@@ -123,7 +123,7 @@ impl<A: Analysis> Feed<A> {
         let mut feed = Self {
             analysis,
             known,
-            lives: Lives::of(&followed),
+            lives: Lives::of(file.events(), &followed),
             followed,
             scope,
             of_lives,
@@ -144,7 +144,7 @@ impl<A: Analysis> Feed<A> {
         feed
     }
 
-    /// The events that the analysis uses, without those that cannot be joined, and the numbers of those that
+    /// The events that the analysis uses, without those that say nothing where they cannot be joined, and the numbers of those that
     /// say nothing but whose numbers are.
     fn known(events: &EventTable, unjoined: &Unjoined) -> (KnownEvents, Ids) {
         let is_needed = |event: &Printer| {
@@ -152,7 +152,7 @@ impl<A: Analysis> Feed<A> {
                 .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
         };
         let is_wanted = |event: &Printer| {
-            (is_needed(event) || Lives::uses(event.system(), event.name())) && !unjoined.has(event)
+            (is_needed(event) || Lives::uses(event.system(), event.name())) && !unjoined.leaves_out(event)
         };
         let known = KnownEvents::of(events, is_wanted);
         let of_lives = events.iter().filter(|event| !is_needed(event) && is_wanted(event));
@@ -175,6 +175,7 @@ impl<A: Analysis> Feed<A> {
         }
         let recorded = Recorded::of_choice(only, choices);
         self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
+        self.lives.follow(file.events(), &self.followed);
         self.unjoined = recorded.unjoined(file.events(), A::TOPIC);
         (self.known, self.of_lives) = Self::known(file.events(), &self.unjoined);
         self.recorded = Arc::new(recorded);
@@ -200,7 +201,7 @@ impl<A: Analysis> Feed<A> {
 
     /// Which records are to be looked at. Of others it is enough to take their first bytes.
     pub(super) fn wanted(&self) -> Wanted {
-        let known = (0..=u16::MAX).map(|id| self.known.contains(id)).collect();
+        let known = self.known.flags();
         Wanted { known, all: A::WANTS_STACKS }
     }
 
@@ -251,7 +252,8 @@ impl<A: Analysis> Feed<A> {
         }
         let mut is_used = false;
         if is_known {
-            if let Some(event) = self.known.read(id, record.data) {
+            if let Some(mut event) = self.known.read(id, record.data) {
+                event.ends_unseen = self.unjoined.has_number(id);
                 let Self { lives, followed, analysis, .. } = self;
                 lives.tell(&event, |mut event| {
                     followed.mark(&mut event);

@@ -18,6 +18,7 @@ use super::Followed;
 use super::followed::Choice;
 use super::known::{Event, Follows, Known, Tid};
 use super::state;
+use ftrace_event::{EventTable, Printer};
 use std::sync::Arc;
 use stdx::fast_map::FastMap;
 
@@ -67,7 +68,8 @@ pub struct Lives {
     losses: u64,
     /// Some CPU lacks events now.
     has_gap: bool,
-    /// Of some threads or CPUs there are no records: a thread may end and another one get its number unseen.
+    /// Of some threads or CPUs there are no records, though of all renames: a thread may end and another one
+    /// get its number unseen, whose name is another one.
     has_strangers: bool,
     /// What says so.
     choice: Option<Arc<Choice>>,
@@ -84,10 +86,20 @@ impl Lives {
         }
     }
 
-    /// Those of a recording that follows these threads.
-    pub fn of(followed: &Followed) -> Self {
-        let has_strangers = !followed.has_all();
-        Self { has_strangers, choice: has_strangers.then(|| followed.choice()), ..Self::default() }
+    /// Those of a recording with these events that follows these threads.
+    pub fn of(events: &EventTable, followed: &Followed) -> Self {
+        let mut lives = Self::default();
+        lives.follow(events, followed);
+        lives
+    }
+
+    /// The recording follows these threads from now on.
+    pub(super) fn follow(&mut self, events: &EventTable, followed: &Followed) {
+        let is_partial = !followed.has_all();
+        // Without these records, a thread that gives itself a name has another one as well.
+        let is_rename = |event: &Printer| (event.system(), event.name()) == ("task", "task_rename");
+        self.has_strangers = is_partial && events.iter().any(is_rename);
+        self.choice = is_partial.then(|| followed.choice());
     }
 
     /// Events were lost: what follows may be of other threads.
@@ -164,6 +176,11 @@ impl Lives {
             }
             Known::Exec { tid, from: Some(from) } if from != tid => {
                 self.takes(*from, *tid, &mut story);
+            }
+            Known::Exec { tid, .. } => {
+                self.shows_current(event, &mut story);
+                // The new program's, which a later record has.
+                self.life(*tid).name = [0; NAME];
             }
             _ => self.shows_current(event, &mut story),
         }
@@ -406,6 +423,21 @@ mod tests {
             let again: Vec<_> = kept.flat_map(|(_, known)| told(&mut lives, 1, *known)).collect();
             assert_eq!(again, [Begins(7)]);
         }
+    }
+
+    #[test]
+    fn in_a_part_of_a_recording_another_name_is_another_thread_but_for_a_program_of_another_name() {
+        let switch_of = |name: &'static [u8]| {
+            Known::Switch(Switch { prev: 1, prev_comm: b"a", prev_state: 0, next: 7, next_comm: name })
+        };
+        let mut lives = Lives { has_strangers: true, ..Lives::default() };
+        assert_eq!(told(&mut lives, 1, switch_of(b"sh")), []);
+        assert_eq!(told(&mut lives, 7, Known::Exec { tid: 7, from: Some(7) }), []);
+        assert_eq!(told(&mut lives, 1, switch_of(b"ls")), []);
+        assert_eq!(told(&mut lives, 1, switch_of(b"cat")), [Ends(7), Found(7)]);
+        let mut whole = Lives::default();
+        assert_eq!(told(&mut whole, 1, switch_of(b"sh")), []);
+        assert_eq!(told(&mut whole, 1, switch_of(b"ls")), []);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! long as one of both is recorded each time: what is not ended yet was begun last, or what was begun has
 //! ended. What is told to go on until its end, such as memory that is not given back, needs each end. Where
 //! filters or sampling chose beginnings and ends, each on its own, the end that is recorded may be that of
-//! another beginning, which is not. Such beginnings are not handed on: durations, errors of what was begun
-//! and the like are unknown, and ends have no beginning.
+//! another beginning, which is not. Such beginnings are not handed on, or only to be counted: durations,
+//! errors of what was begun, what is still there and the like are unknown, and ends have no beginning.
 
 use super::followed::{Choice, Halves};
 use ftrace_event::{EventTable, Printer};
@@ -22,6 +22,8 @@ struct Pair {
     /// Whether what was begun, and not ended by a record, is told to go on: until the end, or though it was
     /// begun once more. Then each end has to be recorded.
     goes_on: bool,
+    /// Whether beginnings are of use by themselves: how much memory is taken, and by whom.
+    counts: bool,
 }
 
 /// What ends memory of the kernel.
@@ -35,6 +37,7 @@ const PAIRS: &[Pair] = &[
         same: &["id"],
         halves: Halves::OfThread,
         goes_on: false,
+        counts: false,
     },
     Pair {
         begins: ("syscalls", "sys_enter_*"),
@@ -42,6 +45,7 @@ const PAIRS: &[Pair] = &[
         same: &["__syscall_nr", "nr"],
         halves: Halves::OfThread,
         goes_on: false,
+        counts: false,
     },
     Pair {
         begins: ("irq", "irq_handler_entry"),
@@ -49,6 +53,7 @@ const PAIRS: &[Pair] = &[
         same: &["irq"],
         halves: Halves::InOneGo,
         goes_on: false,
+        counts: false,
     },
     Pair {
         begins: ("irq", "softirq_raise"),
@@ -56,6 +61,7 @@ const PAIRS: &[Pair] = &[
         same: &["vec"],
         halves: Halves::OnCpu,
         goes_on: true,
+        counts: false,
     },
     Pair {
         begins: ("irq", "softirq_entry"),
@@ -63,6 +69,7 @@ const PAIRS: &[Pair] = &[
         same: &["vec"],
         halves: Halves::InOneGo,
         goes_on: false,
+        counts: false,
     },
     // A request that is done is not in the queue either.
     Pair {
@@ -71,6 +78,7 @@ const PAIRS: &[Pair] = &[
         same: &["dev"],
         halves: Halves::Anywhere,
         goes_on: false,
+        counts: false,
     },
     Pair {
         begins: ("block", "block_rq_issue"),
@@ -78,6 +86,7 @@ const PAIRS: &[Pair] = &[
         same: &["dev"],
         halves: Halves::EndsInInterrupt,
         goes_on: false,
+        counts: false,
     },
     Pair {
         begins: ("lock", "contention_begin"),
@@ -85,6 +94,7 @@ const PAIRS: &[Pair] = &[
         same: &["lock_addr"],
         halves: Halves::OfThread,
         goes_on: true,
+        counts: false,
     },
     Pair {
         begins: ("kmem", "mm_page_alloc"),
@@ -92,6 +102,7 @@ const PAIRS: &[Pair] = &[
         same: &["pfn"],
         halves: Halves::Anywhere,
         goes_on: true,
+        counts: true,
     },
     Pair {
         begins: ("kmem", "kmalloc"),
@@ -99,6 +110,7 @@ const PAIRS: &[Pair] = &[
         same: &["ptr"],
         halves: Halves::Anywhere,
         goes_on: true,
+        counts: true,
     },
     Pair {
         begins: ("kmem", "kmem_cache_alloc"),
@@ -106,6 +118,7 @@ const PAIRS: &[Pair] = &[
         same: &["ptr"],
         halves: Halves::Anywhere,
         goes_on: true,
+        counts: true,
     },
     Pair {
         begins: ("vmscan", "mm_vmscan_direct_reclaim_begin"),
@@ -113,6 +126,7 @@ const PAIRS: &[Pair] = &[
         same: &[],
         halves: Halves::OfThread,
         goes_on: false,
+        counts: false,
     },
     Pair {
         begins: ("vmscan", "mm_vmscan_memcg_reclaim_begin"),
@@ -120,6 +134,7 @@ const PAIRS: &[Pair] = &[
         same: &[],
         halves: Halves::OfThread,
         goes_on: false,
+        counts: false,
     },
 ];
 
@@ -131,12 +146,22 @@ const OF_THREAD: [&str; 3] = ["common_pid", "comm", "COMM"];
 pub struct Unjoined {
     /// By the events' numbers, which of `names` it is.
     events: Vec<Option<usize>>,
-    /// `system:name` of each, and whether there was a record of it.
-    names: Vec<(String, bool)>,
+    names: Vec<Name>,
     /// Whether filters or sampling left out beginnings of system calls.
     pub calls_begin_unseen: bool,
     /// Whether they left out ends.
     pub calls_end_unseen: bool,
+}
+
+/// An event whose beginnings cannot be joined.
+#[derive(Clone, Debug)]
+struct Name {
+    /// `system:name`.
+    text: String,
+    /// There was a record of it.
+    was_seen: bool,
+    /// It is of use by itself.
+    counts: bool,
 }
 
 impl Unjoined {
@@ -167,37 +192,50 @@ impl Unjoined {
             let are_apart = !threads.joins(halves);
             if are_apart || ends.iter().any(|end| begins.iter().any(|begin| !pair.joins(begin, end, goes_on)))
             {
-                unjoined.add(event);
+                unjoined.add(event, pair.counts);
             }
         }
         unjoined
     }
 
-    fn add(&mut self, event: &Printer) {
+    fn add(&mut self, event: &Printer, counts: bool) {
         let id = usize::from(event.format().id);
         if self.events.len() <= id {
             self.events.resize(id + 1, None);
         }
         self.events[id] = Some(self.names.len());
-        self.names.push((format!("{}:{}", event.system(), event.name()), false));
+        let text = format!("{}:{}", event.system(), event.name());
+        self.names.push(Name { text, was_seen: false, counts });
     }
 
     /// Takes the event of a record.
     #[inline]
     pub(super) fn note(&mut self, id: u16) {
         if let Some(index) = self.events.get(usize::from(id)).copied().flatten() {
-            self.names[index].1 = true;
+            self.names[index].was_seen = true;
         }
     }
 
     /// Whether the beginnings that an event tells of cannot be joined.
     pub fn has(&self, event: &Printer) -> bool {
-        self.events.get(usize::from(event.format().id)).is_some_and(Option::is_some)
+        self.has_number(event.format().id)
+    }
+
+    /// The same by the number of the event.
+    #[inline]
+    pub(super) fn has_number(&self, id: u16) -> bool {
+        self.events.get(usize::from(id)).is_some_and(Option::is_some)
+    }
+
+    /// Whether such an event is of no use, as its beginnings cannot be joined.
+    pub(super) fn leaves_out(&self, event: &Printer) -> bool {
+        let index = self.events.get(usize::from(event.format().id)).copied().flatten();
+        index.is_some_and(|index| !self.names[index].counts)
     }
 
     /// `system:name` of each such event of which there were records.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.names.iter().filter(|(_, was_seen)| *was_seen).map(|(name, _)| name)
+        self.names.iter().filter(|name| name.was_seen).map(|name| &name.text)
     }
 }
 
@@ -286,7 +324,7 @@ mod tests {
         }
         let only: Vec<_> = only.iter().map(|line| (*line).to_owned()).collect();
         let unjoined = Unjoined::of(&events, rows, &Choice::of(&only), false);
-        unjoined.names.into_iter().map(|(name, _)| name).collect()
+        unjoined.names.into_iter().map(|name| name.text).collect()
     }
 
     const ENTER: &str = "raw_syscalls:sys_enter";

@@ -97,7 +97,7 @@ fn threads(threads: &[MemoryOfThread], limit: usize) -> String {
             count(thread.allocated),
             count(thread.freed),
             count(thread.kept),
-            count(thread.peak),
+            thread.peak.map_or_else(|| "?".to_owned(), count),
             count(thread.failed),
             bytes(thread.kernel_bytes),
             count(thread.user_faults),

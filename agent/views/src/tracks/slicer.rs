@@ -119,7 +119,7 @@ impl<'r> Slicer<'r> {
             recording,
             uses,
             known,
-            lives: Lives::default(),
+            lives: Lives::of(events, &followed),
             followed,
             graph,
             symbols: Arc::new(symbols),

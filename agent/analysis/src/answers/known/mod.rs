@@ -386,6 +386,8 @@ pub struct Event<'r> {
     pub known: Known<'r>,
     /// Which of its threads the recording follows.
     pub follows: Follows,
+    /// Not each end of what it begins was recorded, or not each beginning: whether it goes on is not known.
+    pub ends_unseen: bool,
 }
 
 /// Which threads of an event a recording follows: those of which it has every switch. Of others, nothing is
@@ -414,7 +416,7 @@ impl Follows {
 impl<'r> Event<'r> {
     /// One of a recording of all threads.
     pub fn whole(tid: Option<Tid>, context: Context, known: Known<'r>) -> Self {
-        Self { tid, context, known, follows: Follows::ALL }
+        Self { tid, context, known, follows: Follows::ALL, ends_unseen: false }
     }
 }
 
@@ -472,6 +474,11 @@ impl KnownEvents {
     /// Whether a record of an event tells no more than that its thread has the CPU.
     pub fn is_seen_only(&self, id: u16) -> bool {
         self.plans.get(usize::from(id)).and_then(Option::as_ref).is_some_and(|plan| plan.kind == Kind::Seen)
+    }
+
+    /// Whether an event is known, by the events' numbers.
+    pub(super) fn flags(&self) -> Vec<bool> {
+        self.plans.iter().map(Option::is_some).collect()
     }
 
     /// Whether an event is known.

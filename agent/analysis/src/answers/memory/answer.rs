@@ -43,14 +43,14 @@ pub struct PagesAnswer {
     pub failed: u64,
     /// Pages that were allocated and are still there at the end.
     pub kept: u64,
-    /// Pages that were allocated and of which that is not known, as events were lost.
+    /// Pages that were allocated and of which that is not known: events were lost or left out.
     pub unknown: u64,
     /// Pages that were freed without having been seen before. Of all threads.
     pub unmatched: u64,
     /// Pages that were allocated anew, without a record that they were freed. Of all threads.
     pub unseen: u64,
-    /// When most pages were allocated and not freed. `None` if there was no growth, or if some threads are
-    /// asked about.
+    /// When most pages were allocated and not freed. `None` if there was no growth, if some threads are
+    /// asked about, where events were lost, or where filters or sampling left out frees.
     pub peak: Option<PagesPeak>,
     /// By order.
     pub orders: Vec<PagesOfOrder>,
@@ -110,7 +110,7 @@ pub struct SlabCounts {
     pub kept: u64,
     /// Bytes of these.
     pub kept_bytes: u64,
-    /// How many were taken and of which that is not known, as events were lost.
+    /// How many were taken and of which that is not known: events were lost or left out.
     pub unknown: u64,
     /// Objects whose memory was taken anew, without a record that they were given back.
     pub unseen: u64,
@@ -156,10 +156,11 @@ pub struct MemoryOfThread {
     pub failed: u64,
     /// Pages that it allocated and that are still there at the end, whoever could have freed them.
     pub kept: u64,
-    /// Pages that it allocated and of which that is not known, as events were lost.
+    /// Pages that it allocated and of which that is not known: events were lost or left out.
     pub unknown: u64,
-    /// The most pages that it had allocated and nobody had freed.
-    pub peak: u64,
+    /// The most pages that it had allocated and nobody had freed. `None` where events were lost, or filters
+    /// or sampling left out frees.
+    pub peak: Option<u64>,
     /// Bytes that the kernel took on its behalf.
     pub kernel_bytes: u64,
     /// Page faults of the process.
@@ -290,8 +291,8 @@ impl<'t> Teller<'t, '_> {
             freed: pages(|of| of.freed),
             failed: told.orders.values().map(|of| of.failed).sum(),
             kept,
-            unknown,
-            peak: told.growth.peak,
+            unknown: unknown.saturating_add(told.unfollowed),
+            peak: self.memory.peak(told.growth),
             kernel_bytes,
             user_faults: told.user_faults,
             kernel_faults: told.kernel_faults,
@@ -320,7 +321,7 @@ impl<'t> Teller<'t, '_> {
             unknown: sum(|thread| thread.unknown),
             unmatched: memory.pages_unmatched,
             unseen: memory.pages_unseen,
-            peak: peak.map(|at_ns| PagesPeak { pages: memory.growth.peak, at_ns }),
+            peak: peak.zip(memory.peak(memory.growth)).map(|(at_ns, pages)| PagesPeak { pages, at_ns }),
             orders: (orders.into_iter())
                 .map(|(order, OfOrder { allocated, failed, freed })| PagesOfOrder {
                     order,

@@ -66,6 +66,8 @@ pub struct Memory {
     losses: u64,
     /// Those before what is asked about.
     losses_before: u64,
+    /// Pages were allocated of which no end may be recorded.
+    has_unfollowed: bool,
     left_out: u64,
     /// Pages that were freed without having been seen before.
     pages_unmatched: u64,
@@ -92,6 +94,7 @@ impl Memory {
             sizes: Room::default(),
             losses: 0,
             losses_before: 0,
+            has_unfollowed: false,
             left_out: 0,
             pages_unmatched: 0,
             pages_unseen: 0,
@@ -119,9 +122,9 @@ impl Memory {
         }
     }
 
-    fn allocate(&mut self, at: At, who: Who, pfn: Option<u64>, order: u8) {
+    fn allocate(&mut self, at: At, who: Who, (pfn, order): (Option<u64>, u8), ends_unseen: bool) {
         let is_asked = self.scope.has(at);
-        if let Some(pfn) = pfn {
+        if let Some(pfn) = pfn.filter(|_| !ends_unseen) {
             let block = Block::new(at, order, who, self.losses, is_asked);
             if let Some(before) = self.blocks.allocate(pfn, block)
                 && is_asked
@@ -137,18 +140,25 @@ impl Memory {
             return;
         }
         let is_there = pfn.is_some();
-        // What was given back where events were lost is not known.
-        let may_grow = is_there && self.losses == self.losses_before;
-        if may_grow {
+        let grows = is_there && !ends_unseen;
+        if grows {
             self.growth.grow(1 << order, at.time);
         }
+        self.has_unfollowed |= is_there && ends_unseen;
         let Some(told) = self.told(who) else { return };
         let of_order = told.orders.entry(order).or_default();
         of_order.allocated += u64::from(is_there);
         of_order.failed += u64::from(!is_there);
-        if may_grow {
+        if grows {
             told.growth.grow(1 << order, at.time);
+        } else if is_there {
+            told.unfollowed += 1 << order;
         }
+    }
+
+    /// The most that a number of pages was, if it is known all the time.
+    fn peak(&self, growth: Growth) -> Option<u64> {
+        (self.losses == self.losses_before && !self.has_unfollowed).then_some(growth.peak)
     }
 
     fn free(&mut self, at: At, who: Who, pfn: u64, order: u8) {
@@ -222,7 +232,7 @@ impl Analysis for Memory {
             Known::PageAlloc { pfn, order } => {
                 if let Some(order) = self.order(order) {
                     let who = Who::of(event, &mut self.threads, State::default);
-                    self.allocate(at, who, pfn, order);
+                    self.allocate(at, who, (pfn, order), event.ends_unseen);
                 }
             }
             Known::PageFree { pfn, order } => {
@@ -234,6 +244,7 @@ impl Analysis for Memory {
             Known::SlabAlloc { address, call_site, requested, allocated, cache } => {
                 let who = Who::of(event, &mut self.threads, State::default);
                 let taken = Taken { address, call_site, requested, allocated, cache };
+                let losses = (!event.ends_unseen).then_some(losses);
                 self.slab.take(at, who, &taken, losses, self.scope.has(at));
             }
             Known::SlabFree { address } => self.slab.give(at, address, losses, self.scope.has(at)),
@@ -301,7 +312,7 @@ impl Analysis for Memory {
         self.others = <[Told; 3]>::default();
         self.blocks.left_out = 0;
         self.slab.restart();
-        (self.growth, self.losses_before) = (Growth::default(), self.losses);
+        (self.growth, self.losses_before, self.has_unfollowed) = (Growth::default(), self.losses, false);
         self.kills.clear();
         self.sizes = Room::default();
         (self.left_out, self.reclaims_unmatched) = (0, 0);

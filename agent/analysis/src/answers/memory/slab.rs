@@ -115,8 +115,9 @@ pub(super) struct Slab {
 }
 
 impl Slab {
-    /// An object is taken. `losses` is how often events were lost until now.
-    pub(super) fn take(&mut self, at: At, who: Who, taken: &Taken<'_>, losses: u64, is_asked: bool) {
+    /// An object is taken. `losses` is how often events were lost until now; `None` if it may be given back
+    /// without a record.
+    pub(super) fn take(&mut self, at: At, who: Who, taken: &Taken<'_>, losses: Option<u64>, is_asked: bool) {
         let cache = self.cache(taken.cache);
         let site = Site { who, code: taken.call_site, cache, size: taken.allocated };
         let Some((index, told)) = self.site(site) else { return };
@@ -128,6 +129,10 @@ impl Slab {
             told.count += 1;
             told.requested = told.requested.saturating_add(taken.requested);
         }
+        let Some(losses) = losses else {
+            told.unknown += u64::from(is_asked);
+            return;
+        };
         // What was there before was given back unseen.
         if let Some(before) = self.live.remove(&taken.address)
             && is_asked
@@ -256,17 +261,17 @@ mod tests {
     #[test]
     fn objects_have_lifetimes() {
         let mut slab = Slab::default();
-        slab.take(at(10), Who::Irq, &taken(0x100, None), 0, true);
-        slab.take(at(10), Who::Irq, &taken(0x200, Some(b"dentry")), 0, true);
-        slab.take(at(12), Who::Irq, &taken(0, None), 0, true);
+        slab.take(at(10), Who::Irq, &taken(0x100, None), Some(0), true);
+        slab.take(at(10), Who::Irq, &taken(0x200, Some(b"dentry")), Some(0), true);
+        slab.take(at(12), Who::Irq, &taken(0, None), Some(0), true);
         slab.give(at(40), 0x100, 0, true);
         // It was there before; null and its like are nothing.
         slab.give(at(41), 0x300, 0, true);
         slab.give(at(41), 0, 0, true);
         slab.give(at(41), 16, 0, true);
         // The name's object was given back unseen.
-        slab.take(at(50), Who::Irq, &taken(0x200, Some(b"dentry")), 1, true);
-        slab.take(at(55), Who::Irq, &taken(0x500, Some(b"dentry")), 2, true);
+        slab.take(at(50), Who::Irq, &taken(0x200, Some(b"dentry")), Some(1), true);
+        slab.take(at(55), Who::Irq, &taken(0x500, Some(b"dentry")), Some(2), true);
         slab.close(None, 2);
         let [(_, kmalloc), (site, dentry)] = &slab.told[..] else { panic!("{:?}", slab.told) };
         assert_eq!((kmalloc.count, kmalloc.requested, kmalloc.failed, kmalloc.freed), (1, 24, 1, 1));
@@ -282,12 +287,12 @@ mod tests {
         for number in 0..MOST_SITES as u64 + 5 {
             let name = number.to_string();
             let site = Taken { call_site: number, ..taken(0x1000 + number * 8, Some(name.as_bytes())) };
-            slab.take(at(number), Who::Irq, &site, 0, true);
+            slab.take(at(number), Who::Irq, &site, Some(0), true);
         }
         assert_eq!((slab.told.len(), slab.names.len(), slab.left_out), (MOST_SITES, MOST_NAMES, 5));
         let mut slab = Slab::default();
         for number in 0..MOST as u64 + 7 {
-            slab.take(at(number), Who::Irq, &taken(0x1000 + number * 8, None), 0, true);
+            slab.take(at(number), Who::Irq, &taken(0x1000 + number * 8, None), Some(0), true);
         }
         assert_eq!((slab.live.len(), slab.left_out, slab.told[0].1.count), (MOST, 7, MOST as u64 + 7));
     }

@@ -69,9 +69,9 @@ fn pages_are_counted_by_order_and_thread() {
         .map(|of| (of.comm.as_str(), of.tid, of.allocated, of.freed, of.failed, of.kept, of.peak))
         .collect();
     let expected = [
-        ("one", Some(1), 9, 0, 1, 6, 9),
-        ("[soft interrupt]", None, 2, 0, 0, 2, 2),
-        ("", Some(2), 1, 6, 0, 1, 1),
+        ("one", Some(1), 9, 0, 1, 6, Some(9)),
+        ("[soft interrupt]", None, 2, 0, 0, 2, Some(2)),
+        ("", Some(2), 1, 6, 0, 1, Some(1)),
     ];
     assert_eq!(told, expected);
 }
@@ -144,9 +144,31 @@ fn over_a_loss_nothing_is_known_of_what_was_there() {
     story.of_thread(50, 1, Known::ReclaimEnd { is_of_group: false, pages: 9 });
     let answer = story.answer();
     assert_eq!((answer.pages.kept, answer.pages.unknown), (1, 1));
+    assert_eq!((answer.pages.peak, thread(&answer, Some(1)).peak), (None, None));
     let sum = &answer.kernel.sum;
     assert_eq!((sum.kept, sum.unknown, sum.freed, sum.lifetimes.count), (1, 1, 1, 0));
     assert_eq!((answer.reclaims_unmatched, thread(&answer, Some(1)).reclaim.pages), (1, 0));
+}
+
+#[test]
+fn memory_whose_ends_may_be_unseen_is_counted_alone() {
+    let mut story = Story::new();
+    let mut take = |time, known| {
+        let event = Event { ends_unseen: true, ..Event::whole(Some(1), THREAD, known) };
+        story.0.look(At { time, cpu: 0 }, &event);
+    };
+    take(10, allocated(0x100, 2));
+    let (call_site, requested, allocated) = (0xa, 24, 64);
+    take(20, Known::SlabAlloc { address: 0x1000, call_site, requested, allocated, cache: None });
+    story.of_thread(30, 1, freed(0x100, 2));
+    story.of_thread(40, 1, Known::SlabFree { address: 0x1000 });
+    let answer = story.answer();
+    let one = thread(&answer, Some(1));
+    assert_eq!((one.allocated, one.kept, one.unknown, one.peak, one.kernel_bytes), (4, 0, 4, None, 64));
+    assert_eq!((answer.pages.allocated, answer.pages.unknown, answer.pages.peak), (4, 4, None));
+    let sum = &answer.kernel.sum;
+    assert_eq!((sum.count, sum.requested_bytes, sum.kept, sum.unknown, sum.freed), (1, 24, 0, 1, 0));
+    assert_eq!(sum.lifetimes.count, 0);
 }
 
 #[test]
@@ -184,7 +206,7 @@ fn what_is_asked_about() {
     story.of_thread(170, 1, Known::SlabFree { address: 0x1000 });
     let answer = story.answer();
     let [one] = &answer.threads[..] else { panic!("{:?}", answer.threads) };
-    assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.kernel_bytes), (4, 1, 4, 4, 64));
+    assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.kernel_bytes), (4, 1, 4, Some(4), 64));
     assert_eq!((answer.pages.allocated, answer.pages.kept, answer.pages.peak), (4, 4, None));
     let sites: Vec<_> = (answer.kernel.sites.iter())
         .map(|of| (of.call_site.as_str(), of.counts.count, of.counts.freed, of.counts.kept))
@@ -206,7 +228,7 @@ fn a_new_count_has_what_is_there() {
     story.of_thread(140, 1, Known::ReclaimEnd { is_of_group: false, pages: 3 });
     let answer = story.answer();
     let one = thread(&answer, Some(1));
-    assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.user_faults), (2, 4, 2, 0, 0));
+    assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.user_faults), (2, 4, 2, Some(0), 0));
     assert_eq!((one.reclaim.times.total_ns, one.reclaim.pages), (120, 3));
     assert_eq!(answer.pages.unmatched, 0);
     let sum = &answer.kernel.sum;

@@ -69,6 +69,8 @@ pub(super) struct Told {
     pub(super) orders: BTreeMap<u8, OfOrder>,
     /// Pages that it allocated and nobody has freed.
     pub(super) growth: Growth,
+    /// Pages that it allocated and of which no end may be recorded.
+    pub(super) unfollowed: u64,
     pub(super) user_faults: u64,
     pub(super) kernel_faults: u64,
     /// As the machine had no pages, and as its control group had none.
