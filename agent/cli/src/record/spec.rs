@@ -484,7 +484,8 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 24] = [
+    const MORE: [&[&str]; 25] = [
+        &["--force"],
         &["--live=2s", "--live-bind", "127.0.0.1:0"],
         &["-N", "collector:12345", "-t"],
         &["-V", "2:12345"],

@@ -230,7 +230,7 @@ fn check(bytes: &[u8]) {
     );
     let state = reader.initial_state().unwrap().unwrap();
     let processes: Vec<_> = state.threads.iter().map(|thread| (thread.tid, thread.tgid)).collect();
-    assert_eq!(processes, [(77, 70), (78, 70), (70, 70)]);
+    assert_eq!(processes, [(70, 70), (77, 70), (78, 70)]);
     let tasks: Vec<_> = reader.metadata().cmdlines.iter().map(|(pid, name)| (pid, name.to_vec())).collect();
     assert_eq!(tasks, [(5, b"five".to_vec()), (77, b"worker".to_vec()), (78, b"worker".to_vec())]);
     let ledger = Ledger::of(&reader).unwrap();

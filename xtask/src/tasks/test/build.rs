@@ -204,22 +204,24 @@ mod tests {
 
     #[test]
     fn cargos_messages_name_the_programs() {
-        let line = |id: &str, kind: &str, test: bool| {
+        let line = |id: &str, kind: &str, name: &str, test: bool| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"package_id\":\"{id}\",\"manifest_path\":\"/w/tests/Cargo.toml\",\
-                 \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"oracle\"}},\"profile\":{{\"test\":{test}}},\
+                 \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"{name}\"}},\"profile\":{{\"test\":{test}}},\
                  \"executable\":\"/t/oracle-1\"}}"
             )
         };
-        let found =
-            program(&line("path+file:///w/tests#integration-tests@0.1.0", "test", true)).expect("a test");
+        let found = program(&line("path+file:///w/tests#integration-tests@0.1.0", "test", "live", true))
+            .expect("a test");
         assert_eq!(
             (found.package.as_str(), found.suite(), found.name.as_str()),
-            ("integration-tests", "live", "oracle")
+            ("integration-tests", "live", "live")
         );
-        let found = program(&line("path+file:///w/tests#0.1.0", "lib", true)).expect("unit tests");
+        let found = program(&line("path+file:///w/tests#integration-tests@0.1.0", "test", "files", true));
+        assert_eq!(found.expect("a test").suite(), "files");
+        let found = program(&line("path+file:///w/tests#0.1.0", "lib", "tests", true)).expect("unit tests");
         assert_eq!((found.package.as_str(), found.suite()), ("tests", "unit"));
-        assert_eq!(program(&line("path+file:///w/tests#0.1.0", "bin", false)), None);
+        assert_eq!(program(&line("path+file:///w/tests#0.1.0", "bin", "tests", false)), None);
         assert_eq!(program("warning: none of cargo's"), None);
     }
 }
