@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::failure::StoreError;
 use super::name::Form;
-use stdx::output::{Directory, FileMode, Identity, Links, OutputError, Resolved, resolve};
+use stdx::output::{Directory, Identity, Links, OutputError, Resolved, resolve};
 
 /// Size of a tar file's records (POSIX pax).
 const RECORD: u64 = 512;
@@ -162,9 +162,8 @@ impl Tree {
         header.set_path(path)?;
         header.set_entry_type(kind);
         header.set_size(size);
-        // An object is the same whoever stores it, and unpacked it is nobody else's.
-        let mode = FileMode::PRIVATE;
-        header.set_mode(if kind.is_dir() { mode.directory() } else { mode.file() });
+        // The same for ever: an object has the name of its bytes, and an upload that was cut off goes on.
+        header.set_mode(if kind.is_dir() { 0o755 } else { 0o644 });
         header.set_mtime(modified / 1_000_000_000);
         // Whose it is here means nothing elsewhere.
         header.set_uid(0);
