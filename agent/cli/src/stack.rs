@@ -1,17 +1,22 @@
-//! A stack of known size: the main thread has what `ulimit -s` leaves it.
+//! A stack that is large enough: the main thread has what `ulimit -s` leaves it.
 
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::thread;
+
+use rustix::process::{Resource, getrlimit};
 
 /// What the main thread has by default.
 const BYTES: usize = 8 << 20;
 /// The exit code of a program that panics, as the standard library has it.
 const PANICKED: u8 = 101;
 
-/// Runs a function on a thread of its own, and waits for it. Signals are for that thread: what it blocks, to
-/// read it from a descriptor, would end the process here.
+/// Runs a function, on another thread where the stack is smaller than usual, and waits for it. Signals are for
+/// that thread: what it blocks, to read it from a descriptor, would end the process here.
 pub fn on_known_stack(run: fn() -> ExitCode) -> ExitCode {
+    if getrlimit(Resource::Stack).current.is_none_or(|bytes| bytes >= BYTES as u64) {
+        return run();
+    }
     let Some(mask) = set_mask(None) else { return run() };
     let started = thread::Builder::new().stack_size(BYTES).spawn(move || {
         set_mask(Some(mask));
