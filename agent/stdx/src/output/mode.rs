@@ -12,6 +12,8 @@ const OWNER: u32 = 0o600;
 const OWNER_DIR: u32 = 0o700;
 /// Others read.
 const OTHERS_READ: u32 = 0o044;
+/// The group writes.
+const GROUP_WRITE: u32 = 0o020;
 
 static OF_PROCESS: AtomicU32 = AtomicU32::new(FileMode::PRIVATE.0);
 
@@ -46,10 +48,11 @@ impl FileMode {
         self.0
     }
 
-    /// The bits of a directory: whoever reads the files finds them, and only the owner changes names.
+    /// The bits of a directory: whoever reads the files finds them, and a group that writes them adds others,
+    /// as to a data set that several users export to.
     pub fn directory(self) -> u32 {
         let read = self.0 & OTHERS_READ;
-        OWNER_DIR | read | read >> 2
+        OWNER_DIR | read | read >> 2 | self.0 & GROUP_WRITE
     }
 }
 
@@ -82,8 +85,8 @@ mod tests {
             ("0600", Some((0o600, 0o700))),
             ("0640", Some((0o640, 0o750))),
             ("644", Some((0o644, 0o755))),
-            ("0660", Some((0o660, 0o750))),
-            ("0666", Some((0o666, 0o755))),
+            ("0660", Some((0o660, 0o770))),
+            ("0666", Some((0o666, 0o775))),
             ("0400", None),
             ("0700", None),
             ("4600", None),
