@@ -115,7 +115,8 @@ pub use handover::{HandOver, HandOverError, Refused, TakeOverError};
 pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
 pub use maps::{
-    Counting, Entry, KeyValue, Losses, MapContents, MapOptions, Maps, Numbers, counted_map, program_function,
+    Counting, Entry, KeyValue, Losses, MapContents, MapOptions, Maps, Numbers, counted_map, kernel_symbols,
+    program_function,
 };
 pub use notice::Notice;
 pub use options::{

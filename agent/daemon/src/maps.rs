@@ -203,7 +203,8 @@ impl Map {
             question: Some(question.to_owned()),
             uid: Some(uid),
             of: Some(of),
-            ..counted_map(options, &contents, most, (elapsed, false))
+            // Its users may be others than those to whom the kernel shows its symbols.
+            ..counted_map(options, &contents, most, (elapsed, false), || None)
         })
     }
 

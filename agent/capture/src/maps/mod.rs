@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use alone::Counting;
 pub use contents::{Entry, KeyValue, Losses, MapContents, Numbers, program_function};
 pub(super) use handover::HandedMaps;
-pub use told::counted_map;
+pub use told::{counted_map, kernel_symbols};
 
 use super::{
     CaptureError, LeftOut,

@@ -9,17 +9,19 @@ use ftrace_event::{SymbolTable, Symbols as _};
 use kernel::kallsyms::Kallsyms;
 use spec::FunctionSpec;
 
-/// The contents of a map after `elapsed`, with `most` keys at most; `last` if they are final.
-pub fn counted_map(
+/// The contents of a map after `elapsed`, with `most` keys at most; `last` if they are final. `symbols` are
+/// those of the kernel, wanted for keys that are functions: without them, these are numbers.
+pub fn counted_map<'s>(
     options: &MapOptions,
     contents: &MapContents,
     most: usize,
     (elapsed, last): (Duration, bool),
+    symbols: impl FnOnce() -> Option<&'s SymbolTable>,
 ) -> CountedMap {
     let spec = &options.spec;
     let losses = contents.losses;
-    let symbols = options.kinds.contains(&PartKind::Address).then(kernel_symbols).flatten();
-    let entries = told(&contents.entries, &options.kinds, symbols.as_ref());
+    let symbols = options.kinds.contains(&PartKind::Address).then(symbols).flatten();
+    let entries = told(&contents.entries, &options.kinds, symbols);
     CountedMap {
         map: spec.name.clone(),
         question: None,
@@ -61,8 +63,8 @@ fn function_of(spec: FunctionSpec) -> MapFunction {
     }
 }
 
-/// The kernel's symbols, if this process may see them. They change with modules.
-fn kernel_symbols() -> Option<SymbolTable> {
+/// The kernel's symbols, if this process may see them.
+pub fn kernel_symbols() -> Option<SymbolTable> {
     Kallsyms::read().ok().map(|symbols| SymbolTable::parse(symbols.with_sentinel()))
 }
 

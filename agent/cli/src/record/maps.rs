@@ -5,7 +5,7 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     sync::{
-        Arc,
+        Arc, OnceLock,
         mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread::JoinHandle,
@@ -28,7 +28,8 @@ use super::{
     wanted::indices,
 };
 use api::maps::table;
-use capture::{CaptureOptions, Counting, Maps, counted_map};
+use capture::{CaptureOptions, Counting, Maps, counted_map, kernel_symbols};
+use ftrace_event::SymbolTable;
 use plan::Edges;
 use spec::{MapSpec, RecordingSpec};
 
@@ -108,15 +109,20 @@ pub(super) struct Shown {
     maps: Arc<Maps>,
     began: Instant,
     json: bool,
+    symbols: Arc<Symbols>,
     meanwhile: Option<(Sender<()>, JoinHandle<()>)>,
 }
+
+/// The kernel's, read once, when a map wants them.
+type Symbols = OnceLock<Option<SymbolTable>>;
 
 impl Shown {
     pub(super) fn start(args: &RecordArgs, maps: Arc<Maps>, began: Option<Instant>) -> Self {
         let (json, began) = (args.maps.json, began.unwrap_or_else(Instant::now));
+        let symbols = Arc::new(Symbols::new());
         let meanwhile = args.maps.interval.map(|interval| {
             let (end, ended) = channel();
-            let maps = Arc::clone(&maps);
+            let (maps, symbols) = (Arc::clone(&maps), Arc::clone(&symbols));
             let print = move || {
                 let period = Duration::from_nanos(interval);
                 let mut next = began + period;
@@ -127,7 +133,7 @@ impl Shown {
                         _ => return,
                     }
                     // Whoever does not read any more gets nothing.
-                    if print(&maps, began, json, false).is_err() {
+                    if print(&maps, &symbols, began, json, false).is_err() {
                         return;
                     }
                     next += period;
@@ -135,12 +141,12 @@ impl Shown {
             };
             (end, std::thread::spawn(print))
         });
-        Self { maps, began, json, meanwhile }
+        Self { maps, began, json, symbols, meanwhile }
     }
 
     /// Prints what there is now.
     fn now(&self) -> Result<(), CliError> {
-        print(&self.maps, self.began, self.json, false)
+        print(&self.maps, &self.symbols, self.began, self.json, false)
     }
 
     /// Prints what there is at the end.
@@ -149,15 +155,16 @@ impl Shown {
             drop(end);
             let _ = thread.join();
         }
-        print(&self.maps, self.began, self.json, true)
+        print(&self.maps, &self.symbols, self.began, self.json, true)
     }
 }
 
-fn print(maps: &Maps, began: Instant, json: bool, is_last: bool) -> Result<(), CliError> {
+fn print(maps: &Maps, symbols: &Symbols, began: Instant, json: bool, is_last: bool) -> Result<(), CliError> {
     let elapsed = began.elapsed();
     let mut text = String::new();
     for (options, contents) in maps.all() {
-        let map = counted_map(options, &contents, usize::MAX, (elapsed, is_last));
+        let symbols = || symbols.get_or_init(kernel_symbols).as_ref();
+        let map = counted_map(options, &contents, usize::MAX, (elapsed, is_last), symbols);
         if json {
             let line = serde_json::to_string(&map);
             text +=

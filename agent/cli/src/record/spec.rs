@@ -485,7 +485,7 @@ mod tests {
         &["--kallsyms", "full"],
     ];
     const MORE: [&[&str]; 25] = [
-        &["--force"],
+        &["--uretprobe", "libc.so.6:malloc", "--force"],
         &["--live=2s", "--live-bind", "127.0.0.1:0"],
         &["-N", "collector:12345", "-t"],
         &["-V", "2:12345"],
