@@ -24,15 +24,33 @@ pub(super) struct Found {
     pub(super) assumed: Vec<String>,
 }
 
+/// What stands in for a manifest that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostManifest {
+    /// The formats of the running kernel, which may be another one than the recording's: somebody reads what
+    /// that assumes.
+    Assume,
+    /// Nothing.
+    Refuse,
+}
+
 /// The manifest of a recording that was cut short.
 ///
 /// # Errors
-/// It is damaged in another way, or the running kernel does not show its formats.
-pub(super) fn manifest(spool: &Spool) -> Result<Found, SpoolError> {
+/// It is damaged in another way, or lost and nothing stands in, or the running kernel does not show its
+/// formats.
+pub(super) fn manifest(spool: &Spool, lost: LostManifest) -> Result<Found, SpoolError> {
     let path = spool.file("manifest");
     let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", path))?;
     if !Manifest::is_lost(&bytes) {
         return Ok(Found { manifest: Manifest::load(spool)?, assumed: Vec::new() });
+    }
+    if lost == LostManifest::Refuse {
+        let what =
+            "it is empty or cut short, as after a loss of power; `tracer-agent recover` can assume the \
+                    running kernel's formats instead"
+                .to_owned();
+        return Err(SpoolError::Damaged { path: spool.file("manifest"), what });
     }
     let tracefs = Tracefs::open().map_err(|error| no_formats(spool, &error))?;
     of_kernel(spool, &tracefs)
@@ -50,7 +68,10 @@ fn of_kernel(spool: &Spool, tracefs: &Tracefs) -> Result<Found, SpoolError> {
     let segments = spool.segments()?;
     let mut compression = None;
     for file in segments.values().flatten() {
-        compression = compression.or(compression_of(spool, file)?);
+        match compression_of(spool, file)? {
+            Some(found @ Compression::Zstd { .. }) => compression = Some(found),
+            found => compression = compression.or(found),
+        }
     }
     let compression = compression.unwrap_or(Compression::None);
     let read = |error: TracefsError| no_formats(spool, &error);
@@ -68,7 +89,8 @@ fn of_kernel(spool: &Spool, tracefs: &Tracefs) -> Result<Found, SpoolError> {
 }
 
 /// Compressed data are in chunks, each of which has a frame behind its header; others are pages, in which
-/// these bytes would be a length that no page has. `None` if there are too few bytes.
+/// these bytes would be a length that no page has. `None` if there are too few bytes, or zeros, as a loss of
+/// power leaves them.
 fn compression_of(spool: &Spool, file: &SegmentFile) -> Result<Option<Compression>, SpoolError> {
     let path = spool.file(&file.name);
     let open = spool.files().open_file(&file.name).map_err(SpoolError::io("open", &path))?;
@@ -79,7 +101,11 @@ fn compression_of(spool: &Spool, file: &SegmentFile) -> Result<Option<Compressio
         return Ok(None);
     }
     open.read_exact_at(&mut magic, at).map_err(SpoolError::io("read", path))?;
-    Ok(Some(if magic == ZSTD { Compression::default() } else { Compression::None }))
+    Ok(match magic {
+        ZSTD => Some(Compression::default()),
+        [0, 0, 0, 0] => None,
+        _ => Some(Compression::None),
+    })
 }
 
 /// The formats of all events of the kernel.
@@ -170,7 +196,9 @@ mod tests {
         let spool = spool(dir.path());
         let mut chunk = vec![0; BLOCK_HEADER_LEN];
         chunk.extend(ZSTD);
-        for (name, content) in [("cpu0.0", &b""[..]), ("cpu3.1", &chunk), ("channel2-cpu1.0", b"")] {
+        // As a loss of power leaves them.
+        let zeros = [0; BLOCK_HEADER_LEN + 4096];
+        for (name, content) in [("cpu0.0", &zeros[..]), ("cpu3.1", &chunk), ("channel2-cpu1.0", b"")] {
             spool.files().write(name, content).unwrap();
         }
         let Found { manifest, assumed } = of_kernel(&spool, &tracefs(kernel.path())).unwrap();

@@ -15,7 +15,7 @@ use agent_ebpf::PAGE_SIZE;
 use self::moving::{DRAFT, Mover};
 use super::{
     ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
-    assumed::{self, Found},
+    assumed::{self, Found, LostManifest},
     counts::Noted,
     finisher::Maker,
     follow::FollowError,
@@ -126,16 +126,17 @@ pub(super) fn finish_file(recorded: Recorded) -> Result<Finished, FinishError> {
 ///
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is
 /// now, not where it was or where this is called. A spool that was kept aside keeps its number, as there is a
-/// newer file. `output` overrules both.
+/// newer file. `output` overrules both. `lost` is what stands in for a manifest that a loss of power took.
 ///
 /// `stop` is asked now and then, but not while data are moved for want of room for a copy; when it says so,
 /// the spool stays and there is no file.
 pub fn recover(
     spool: Spool,
     output: Option<Output>,
+    lost: LostManifest,
     stop: &dyn Fn() -> bool,
 ) -> Result<Finished, FinishError> {
-    let Found { mut manifest, assumed } = assumed::manifest(&spool)?;
+    let Found { mut manifest, assumed } = assumed::manifest(&spool, lost)?;
     manifest.resolve_sets(&spool);
     // Room for the way back, too.
     spool.release_reserve();

@@ -106,6 +106,7 @@ mod user_symbols;
 pub mod watch;
 
 pub use archive::{ArchiveName, Destination};
+pub use assumed::LostManifest;
 pub use counts::Ending;
 pub use ctf::CtfOptions;
 pub use ctf::open_archives;

@@ -165,7 +165,7 @@ impl Manifest {
 
     /// Whether the bytes of a manifest are none of any version: the file is empty or ends too early, or has
     /// zeros in the place of its blocks, as file systems leave them after a loss of power.
-    pub fn is_lost(bytes: &[u8]) -> bool {
+    pub(super) fn is_lost(bytes: &[u8]) -> bool {
         let read = serde_json::from_slice::<Version>(without_padding(bytes));
         read.is_err_and(|error| error.is_eof() || error.is_syntax())
     }

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 
 use super::{CliError, exit::ExitCode, new_files::NewFileArgs, rewriting, summary};
-use capture::{FinishError, Spool, recover};
+use capture::{FinishError, LostManifest, Spool, recover};
 use stdx::output::Output;
 
 /// Recover the trace.dat of a recording that was killed
@@ -77,7 +77,8 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
 fn recover_one(path: &Path, output: Option<Output>, quiet: bool) -> Result<(), CliError> {
     let spool = Spool::open(path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
     let finished = rewriting::stoppable(|stopped| {
-        recover(spool, output, &|| stopped.load(Ordering::Relaxed)).map_err(CliError::Recover)
+        recover(spool, output, LostManifest::Assume, &|| stopped.load(Ordering::Relaxed))
+            .map_err(CliError::Recover)
     })?;
     if !quiet {
         super::tell(summary::text(&finished, true).trim_end());

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{archives::Archives, registry::log, user::Owner};
 use api::ControlError;
-use capture::{Spool, SpoolError, recover};
+use capture::{LostManifest, Spool, SpoolError, recover};
 use stdx::output::Directory;
 
 /// Where the daemon keeps what the next one needs, if nothing else is said.
@@ -279,7 +279,8 @@ impl Recovery<'_> {
             Err(SpoolError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        let finished = recover(spool, None, &|| false).map_err(|error| error.to_string())?;
+        let finished =
+            recover(spool, None, LostManifest::Refuse, &|| false).map_err(|error| error.to_string())?;
         self.log(&format!(
             "recovered {} with {} events; the daemon was killed while it recorded",
             finished.path.display(),

@@ -485,6 +485,7 @@ fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Res
             .collect(),
         only: Vec::new(),
         choices: Vec::new(),
+        is_assumed: false,
         cpu_count: 2,
         trace_id: 7,
         proc_maps: vec![b"1 0 x\n".to_vec()],

@@ -342,7 +342,7 @@ fn spool(data: &[u8]) {
     use std::fs;
     use std::path::Path;
 
-    use capture::{Manifest, Spool, recover};
+    use capture::{LostManifest, Spool, recover};
     use stdx::output::Output;
 
     let memory = Path::new("/dev/shm");
@@ -350,10 +350,6 @@ fn spool(data: &[u8]) {
     let Ok(dir) = dir else { return };
     let spool = dir.path().join("t.dat.spool");
     let parts: [&[u8]; SPOOL.len()] = parts(data);
-    // Formats of the running kernel would stand in, which take long to read.
-    if Manifest::is_lost(parts[0]) {
-        return;
-    }
     if fs::create_dir(&spool).is_err() {
         return;
     }
@@ -364,7 +360,7 @@ fn spool(data: &[u8]) {
     }
     let output = dir.path().join("t.dat");
     let (Ok(opened), Ok(place)) = (Spool::open(&spool), Output::at(&output)) else { return };
-    let Ok(finished) = recover(opened, Some(place), &|| false) else {
+    let Ok(finished) = recover(opened, Some(place), LostManifest::Refuse, &|| false) else {
         let is_segment = |name: &str| name.starts_with("cpu") || name.starts_with("channel");
         for (name, bytes) in SPOOL.iter().zip(parts).filter(|(name, _)| is_segment(name)) {
             let left = fs::read(spool.join(name)).unwrap_or_default();

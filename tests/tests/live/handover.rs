@@ -4,7 +4,8 @@ use std::{fs::File, path::Path, time::Duration};
 
 use capture::follow::Follower;
 use capture::{
-    Finished, HandOver, HandOverError, KeyValue, Refused, Session, Spool, TakeOverError, finish, recover,
+    Finished, HandOver, HandOverError, KeyValue, LostManifest, Refused, Session, Spool, TakeOverError,
+    finish, recover,
 };
 use integration_tests::{
     harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, numbers, run, wait_for},
@@ -300,7 +301,7 @@ fn libc_of(pid: u32) -> std::path::PathBuf {
 
 /// Makes a file of what is in a spool that nobody locks.
 fn recover_spool(spool: &Path) -> Finished {
-    recover(Spool::open(spool).unwrap(), None, &|| false).unwrap()
+    recover(Spool::open(spool).unwrap(), None, LostManifest::Refuse, &|| false).unwrap()
 }
 
 /// A recording of another version of the memory that programs and agent share.

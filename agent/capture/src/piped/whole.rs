@@ -13,7 +13,7 @@ use super::{
     records::append_lines,
 };
 use crate::spool::segment_name;
-use crate::{Spool, StreamId, counts, pauses, recover, state, symbols};
+use crate::{LostManifest, Spool, StreamId, counts, pauses, recover, state, symbols};
 use stdx::output::{Directory, MODE_PRIVATE, Output};
 
 /// Most streams of a recording.
@@ -262,7 +262,7 @@ impl Parts {
         self.fill(&spool).map_err(failed)?;
         let spool = Spool::open(spool.path())?;
         let output = Output::in_directory(private.clone(), RECOVERED.into())?;
-        recover(spool, Some(output), stop)?;
+        recover(spool, Some(output), LostManifest::Refuse, stop)?;
         private.open_file(RECOVERED).map_err(failed)
     }
 
