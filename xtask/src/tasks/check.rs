@@ -1,13 +1,13 @@
 //! `cargo xtask check`
 
 use super::setup::{Purpose, setup};
-use super::{Task, comments, crates, dependencies, docs, libraries, no_arguments};
+use super::{Task, comments, crates, dependencies, docs, fuzz, libraries, no_arguments};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "check",
     args: "",
-    about: "Formatting, clippy, documentation, crates, dependencies, packages of libraries: what CI wants before it tests",
+    about: "Formatting, clippy, documentation, crates, dependencies, the fuzzer, packages of libraries: what CI wants before it tests",
     run: check,
 };
 
@@ -35,5 +35,6 @@ fn check(args: &[String]) -> Result {
     crates::check()?;
     docs::docs()?;
     dependencies::check()?;
+    fuzz::check()?;
     libraries::check()
 }

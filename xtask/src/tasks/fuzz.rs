@@ -106,6 +106,12 @@ pub(super) fn build_for_smoke() -> Result<Command> {
     Ok(build)
 }
 
+/// Has the compiler check the program: it uses what other crates have for it alone.
+pub(super) fn check() -> Result {
+    let mut check = cargo(&["check", "--features=fuzzer", "--target", &host()?])?;
+    process::run(check.env("RUSTFLAGS", "--cfg=fuzzing").env_remove("CARGO_ENCODED_RUSTFLAGS"))
+}
+
 /// The target whose committed corpus and dictionary a target has.
 fn seeds_of(target: &str) -> &str {
     match target {
@@ -131,7 +137,7 @@ fn cargo(args: &[&str]) -> Result<Command> {
     }
     let mut cargo = process::cargo(args);
     cargo
-        .args(["--locked", "--package=fuzz", "--features=linked", "--target-dir"])
+        .args(["--locked", "--package=fuzz", "--bin=fuzz", "--target-dir"])
         .arg(target_dir())
         .env("TRACER_AGENT_EBPF_OBJECT", object);
     Ok(cargo)
@@ -155,7 +161,7 @@ impl Fuzzer {
 
     fn build_command(profile: &str) -> Result<Command> {
         // With a target, the flags are not for build scripts.
-        let mut build = cargo(&["build", "--bin", "fuzz", "--profile", profile, "--target", &host()?])?;
+        let mut build = cargo(&["build", "--features=linked", "--profile", profile, "--target", &host()?])?;
         build.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS");
         Ok(build)
     }
