@@ -6,8 +6,10 @@ use std::io::{self, Read as _, Seek as _};
 use std::ops::Range;
 use std::path::Path;
 
-use object::read::elf::ElfFile;
-use object::{Architecture, Object as _, ObjectKind, ObjectSegment as _, ReadCache, SegmentFlags, elf};
+use object::read::elf::{ElfFile, ProgramHeader as _};
+use object::{
+    Architecture, LittleEndian, Object as _, ObjectKind, ObjectSegment as _, ReadCache, SegmentFlags, elf,
+};
 
 use super::{BinaryError, OpenBinary};
 
@@ -83,6 +85,18 @@ impl Segments {
             Segment { address: segment.address(), offset, size, executable }
         };
         Self(file.segments().map(segment).collect())
+    }
+
+    /// Those of program headers.
+    pub(super) fn of_headers(headers: &[elf::ProgramHeader64<LittleEndian>]) -> Self {
+        let loaded = headers.iter().filter(|header| header.p_type(LittleEndian) == elf::PT_LOAD);
+        let segment = |header: &elf::ProgramHeader64<LittleEndian>| Segment {
+            address: header.p_vaddr(LittleEndian),
+            offset: header.p_offset(LittleEndian),
+            size: header.p_filesz(LittleEndian),
+            executable: header.p_flags(LittleEndian) & elf::PF_X != 0,
+        };
+        Self(loaded.map(segment).collect())
     }
 
     /// The file offset of the code at a virtual address; none when no executable segment of the file holds

@@ -5,30 +5,33 @@
 //! `IRELATIVE` relocation with the resolver's address, and in slots of other binaries whose relocations name
 //! the symbol. The memory of a process shows both.
 //!
-//! Processes are not trusted: only an address that the resolver's code mentions, or at which a function
-//! begins, is an implementation, because a probe elsewhere would destroy an instruction.
+//! Processes are not trusted, nor are their files: only an address that the resolver's code mentions is an
+//! implementation, or at which a function begins where it mentions none that is found, because a probe
+//! elsewhere would destroy an instruction. What is beyond a limit counts as not seen.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use object::elf;
-use object::read::elf::{Rela as _, SectionHeader as _};
-use object::{Object as _, ObjectSection as _, SymbolIndex};
+use object::{Object as _, ObjectSection as _};
 
 use super::file::{Bytes, Machine, Parsed, Segments, with_binary};
 use super::open::Identity;
+use super::slots::{Slots, Wanted};
 use super::symbols::{Function, Functions};
 use super::{BinaryError, OpenBinary};
 
 /// The longest resolver that is searched for addresses.
 const RESOLVER_MAX: u64 = 4 << 10;
-/// The most bytes of one table of relocations: some three million.
-const RELOCATIONS_MAX: u64 = 64 << 20;
-/// The most slots that are read of a file: a binary has one or two for a function.
-const SLOTS_MAX: usize = 4096;
+/// The most bytes of tables that are read of all files.
+const BYTES_MAX: u64 = 4 << 30;
+/// The most files whose slots are read, of all processes.
+const ALL_FILES_MAX: usize = 16 << 10;
+/// The most times that a slot is read, of all processes.
+const READS_MAX: u64 = 4 << 20;
 /// The most files of a process.
 const FILES_MAX: usize = 1024;
 /// The most bytes of the list of a process's mappings.
@@ -42,13 +45,16 @@ pub struct Implementations {
     identity: Identity,
     segments: Segments,
     /// What procedure linkage tables take, which is no implementation: virtual addresses.
-    linkage: Vec<std::ops::Range<u64>>,
-    /// The functions' names, without versions.
-    names: BTreeSet<String>,
-    /// Slots of the binary itself: virtual addresses.
-    own: Vec<u64>,
-    /// The slots of other binaries, and their segments.
-    others: HashMap<Identity, (Vec<u64>, Segments)>,
+    linkage: Vec<Range<u64>>,
+    /// What is meant in other binaries.
+    wanted: Wanted,
+    /// Slots of the binary itself.
+    own: Slots,
+    /// Those of other binaries.
+    others: HashMap<Identity, Slots>,
+    /// How much may still be read: bytes of files, and slots.
+    bytes_left: u64,
+    reads_left: u64,
     /// Where implementations may begin: offsets in the file.
     possible: BTreeSet<u64>,
     /// What the resolvers mention.
@@ -64,21 +70,30 @@ impl Implementations {
         let names: BTreeSet<String> = chosen.iter().map(|function| bare(&function.name).to_owned()).collect();
         let resolvers: BTreeSet<u64> = chosen.iter().map(|function| function.address).collect();
         with_binary(binary, |file, segments| {
-            let mentioned: BTreeSet<u64> =
-                chosen.iter().flat_map(|function| mentioned(file, segments, function)).collect();
             let begins = functions.all().iter().filter(|function| !function.indirect);
-            let possible = begins.map(|function| function.offset).chain(mentioned.iter().copied()).collect();
+            let begins: BTreeSet<u64> = begins.map(|function| function.offset).collect();
+            let mentioned: BTreeSet<u64> =
+                chosen.iter().flat_map(|function| mentioned(file, segments, function, &begins)).collect();
+            // A process could otherwise lead the probe to any function.
+            let possible = if mentioned.is_empty() { begins } else { mentioned.clone() };
+            let mut wanted = Wanted { resolvers, names };
+            let mut bytes_left = BYTES_MAX;
+            let own = Slots::of(&binary.reopen()?, &wanted, &mut bytes_left);
+            // Addresses in other binaries are of something else.
+            wanted.resolvers.clear();
             let linkage = file.sections().filter(|section| {
                 section.name().is_ok_and(|name| name.starts_with(".plt") || name == ".iplt")
             });
             Ok(Self {
                 identity: binary.identity(),
                 segments: segments.clone(),
+                wanted,
+                bytes_left,
+                reads_left: READS_MAX,
                 linkage: linkage
                     .map(|section| section.address()..section.address().saturating_add(section.size()))
                     .collect(),
-                own: slots(file, &resolvers, &names),
-                names,
+                own,
                 others: HashMap::new(),
                 possible,
                 mentioned,
@@ -102,31 +117,46 @@ impl Implementations {
         let Some(here) = files.iter().find(|file| file.identity == self.identity) else {
             return Ok(BTreeSet::new());
         };
+        let Some(here_bias) = here.bias(&self.segments) else { return Ok(BTreeSet::new()) };
         let memory = File::open(format!("/proc/{process}/mem"))?;
         let mut found = BTreeSet::new();
         for file in &files {
             if file.identity != self.identity {
                 self.read_slots(file);
             }
-            let (slots, segments) = match self.others.get(&file.identity) {
-                Some((slots, segments)) => (slots, segments),
-                None => (&self.own, &self.segments),
+            let slots = if file.identity == self.identity {
+                &self.own
+            } else if let Some(slots) = self.others.get(&file.identity) {
+                slots
+            } else {
+                continue;
             };
-            let Some(bias) = file.bias(segments) else { continue };
-            for slot in slots {
+            if slots.addresses.is_empty() {
+                continue;
+            }
+            let Some(bias) = file.bias(&slots.segments) else { continue };
+            for slot in &slots.addresses {
+                let address = bias.wrapping_add(*slot);
+                // Another mapping's memory may wait for its owner.
+                if !file.contains(address) {
+                    continue;
+                }
+                let Some(left) = self.reads_left.checked_sub(1) else { return Ok(found) };
+                self.reads_left = left;
                 let mut word = [0; 8];
-                if memory.read_exact_at(&mut word, bias.wrapping_add(*slot)).is_ok() {
-                    found.extend(self.implementation(here, u64::from_le_bytes(word)));
+                if memory.read_exact_at(&mut word, address).is_ok() {
+                    found.extend(self.implementation(here, here_bias, u64::from_le_bytes(word)));
                 }
             }
         }
         Ok(found)
     }
 
-    /// The offset of the implementation at an address of a process that has the binary there.
-    fn implementation(&self, here: &MappedFile, value: u64) -> Option<u64> {
-        here.code.iter().find(|code| (code.start..code.end).contains(&value))?;
-        let address = value.wrapping_sub(here.bias(&self.segments)?);
+    /// The offset of the implementation at an address of a process that has the binary there, with this bias.
+    fn implementation(&self, here: &MappedFile, bias: u64, value: u64) -> Option<u64> {
+        let index = here.code.partition_point(|code| code.end <= value);
+        here.code.get(index).filter(|code| code.start <= value)?;
+        let address = value.wrapping_sub(bias);
         if self.linkage.iter().any(|table| table.contains(&address)) {
             return None;
         }
@@ -136,17 +166,13 @@ impl Implementations {
 
     /// Reads the slots of another binary, once.
     fn read_slots(&mut self, file: &MappedFile) {
-        if self.others.contains_key(&file.identity) {
+        if self.others.contains_key(&file.identity) || self.others.len() >= ALL_FILES_MAX {
             return;
         }
-        let names = &self.names;
-        let read = OpenBinary::open(&file.path).and_then(|binary| {
-            with_binary(&binary, |parsed, segments| {
-                Ok((slots(parsed, &BTreeSet::new(), names), segments.clone()))
-            })
-        });
+        let read = OpenBinary::open(&file.path).and_then(|binary| binary.reopen());
         // What cannot be read has no slots that are known.
-        self.others.insert(file.identity, read.unwrap_or_default());
+        let slots = read.map(|read| Slots::of(&read, &self.wanted, &mut self.bytes_left));
+        self.others.insert(file.identity, slots.unwrap_or_default());
     }
 }
 
@@ -158,7 +184,12 @@ fn bare(name: &str) -> &str {
 /// What the code of a resolver mentions of the binary's code: offsets in the file. Only where it can be told
 /// from other numbers, on x86-64: `lea OFFSET(%rip),REGISTER` and, where addresses are fixed,
 /// `mov $ADDRESS,REGISTER`.
-fn mentioned(file: &Parsed<'_>, segments: &Segments, function: &Function) -> Vec<u64> {
+fn mentioned(
+    file: &Parsed<'_>,
+    segments: &Segments,
+    function: &Function,
+    begins: &BTreeSet<u64>,
+) -> Vec<u64> {
     if super::file::machine_of(file) != Machine::X86_64 {
         return Vec::new();
     }
@@ -170,8 +201,10 @@ fn mentioned(file: &Parsed<'_>, segments: &Segments, function: &Function) -> Vec
     let is_fixed = file.kind() == object::ObjectKind::Executable;
     addresses(&code, function.address, is_fixed)
         .into_iter()
-        .filter(|address| address.is_multiple_of(ALIGNMENT) && *address != function.address)
-        .filter_map(|address| segments.code_offset(address))
+        .filter(|address| *address != function.address)
+        .filter_map(|address| Some((address, segments.code_offset(address)?)))
+        .filter(|(address, offset)| address.is_multiple_of(ALIGNMENT) || begins.contains(offset))
+        .map(|(_, offset)| offset)
         .collect()
 }
 
@@ -201,60 +234,6 @@ fn addresses(code: &[u8], start: u64, is_fixed: bool) -> Vec<u64> {
     found
 }
 
-/// The kinds of relocations that say where implementations are stored: by the resolver's address, and by
-/// name.
-fn kinds(machine: Machine) -> Option<(u32, [u32; 3])> {
-    match machine {
-        Machine::X86_64 => Some((
-            elf::R_X86_64_IRELATIVE,
-            [elf::R_X86_64_JUMP_SLOT, elf::R_X86_64_GLOB_DAT, elf::R_X86_64_64],
-        )),
-        Machine::Aarch64 => Some((
-            elf::R_AARCH64_IRELATIVE,
-            [elf::R_AARCH64_JUMP_SLOT, elf::R_AARCH64_GLOB_DAT, elf::R_AARCH64_ABS64],
-        )),
-        _ => None,
-    }
-}
-
-/// Where the implementations of functions are stored in memory: virtual addresses.
-fn slots(file: &Parsed<'_>, resolvers: &BTreeSet<u64>, names: &BTreeSet<String>) -> Vec<u64> {
-    let (object::File::Elf64(parsed), Some((relative, named))) = (file, kinds(super::file::machine_of(file)))
-    else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for section in parsed.elf_section_table().iter() {
-        let endian = parsed.endian();
-        let is_small = section.sh_size(endian) <= RELOCATIONS_MAX;
-        let is_loaded = section.sh_flags(endian) & u64::from(elf::SHF_ALLOC) != 0;
-        if !is_small || !is_loaded {
-            continue;
-        }
-        let Ok(Some((relocations, table))) = section.rela(endian, parsed.data()) else { continue };
-        let symbols = parsed.elf_section_table().symbol_table_by_index(endian, parsed.data(), table).ok();
-        let is_named = |symbol: u32| {
-            symbols.as_ref().is_some_and(|symbols| {
-                let symbol = symbols.symbol(SymbolIndex(symbol as usize));
-                let name = symbol.and_then(|symbol| symbols.symbol_name(endian, symbol));
-                name.is_ok_and(|name| std::str::from_utf8(name).is_ok_and(|name| names.contains(bare(name))))
-            })
-        };
-        for relocation in relocations {
-            let kind = relocation.r_type(endian, false);
-            let is_meant = if kind == relative {
-                resolvers.contains(&relocation.r_addend(endian).cast_unsigned())
-            } else {
-                named.contains(&kind) && is_named(relocation.r_sym(endian, false))
-            };
-            if is_meant && found.len() < SLOTS_MAX {
-                found.push(relocation.r_offset(endian));
-            }
-        }
-    }
-    found
-}
-
 /// A part of a file that a process has mapped as code.
 #[derive(Debug)]
 struct Code {
@@ -271,9 +250,19 @@ struct MappedFile {
     /// A path that leads to it, whatever is at its name by now.
     path: PathBuf,
     code: Vec<Code>,
+    /// All its mappings.
+    memory: Vec<Range<u64>>,
 }
 
 impl MappedFile {
+    /// Whether 8 bytes are in a mapping of this file.
+    fn contains(&self, address: u64) -> bool {
+        let Some(end) = address.checked_add(8) else { return false };
+        // The list is in the order of addresses.
+        let index = self.memory.partition_point(|mapping| mapping.end <= address);
+        self.memory.get(index).is_some_and(|mapping| mapping.start <= address && end <= mapping.end)
+    }
+
     /// What is added to the file's virtual addresses in this process.
     fn bias(&self, segments: &Segments) -> Option<u64> {
         self.code.iter().find_map(|code| segments.bias(code.start, code.offset))
@@ -284,30 +273,43 @@ impl MappedFile {
 fn mapped_files(process: u32) -> io::Result<Vec<MappedFile>> {
     let mut text = Vec::new();
     File::open(format!("/proc/{process}/maps"))?.take(MAPS_MAX).read_to_end(&mut text)?;
+    Ok(files_of(&text, |range, path| {
+        let link = PathBuf::from(format!("/proc/{process}/map_files/{range}"));
+        let inside = || Path::new(&format!("/proc/{process}/root")).join(path.trim_start_matches('/'));
+        // The links need more rights than the list.
+        [link, inside()].into_iter().find_map(|path| {
+            let found = fs::metadata(&path).ok()?;
+            Some((path, (found.dev(), found.ino())))
+        })
+    }))
+}
+
+/// The files with code in a list of mappings, with all their mappings. `find` finds a file by a mapping's
+/// range and path.
+fn files_of(text: &[u8], find: impl Fn(&str, &str) -> Option<(PathBuf, Identity)>) -> Vec<MappedFile> {
+    let mappings = || text.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
     let mut files: Vec<MappedFile> = Vec::new();
-    let mut of_line: HashMap<(String, String), Option<usize>> = HashMap::new();
-    for line in text.split(|&byte| byte == b'\n') {
-        let Some(mapping) = Mapping::parse(line) else { continue };
-        let Mapping { range, offset, device, inode, path } = mapping;
-        let index = *of_line.entry((device.to_owned(), inode.to_owned())).or_insert_with(|| {
-            let link = PathBuf::from(format!("/proc/{process}/map_files/{range}"));
-            let inside = || Path::new(&format!("/proc/{process}/root")).join(path.trim_start_matches('/'));
-            // The links need more rights than the list.
-            let found = [link, inside()].into_iter().find_map(|path| {
-                let found = fs::metadata(&path).ok()?;
-                Some((path, (found.dev(), found.ino())))
-            });
-            let (path, identity) = found.filter(|_| files.len() < FILES_MAX)?;
-            files.push(MappedFile { identity, path, code: Vec::new() });
+    let mut of_line: HashMap<(&str, &str), Option<usize>> = HashMap::new();
+    for Mapping { range, device, inode, path, .. } in mappings().filter(|mapping| mapping.is_code) {
+        of_line.entry((device, inode)).or_insert_with(|| {
+            let is_free = files.len() < FILES_MAX;
+            let (path, identity) = is_free.then(|| find(range, path))??;
+            files.push(MappedFile { identity, path, code: Vec::new(), memory: Vec::new() });
             Some(files.len() - 1)
         });
+    }
+    for Mapping { range, offset, device, inode, is_code, .. } in mappings() {
+        let index = of_line.get(&(device, inode)).copied().flatten();
         if let Some(file) = index.and_then(|index| files.get_mut(index))
             && let Some((start, end)) = ends(range)
         {
-            file.code.push(Code { start, end, offset });
+            file.memory.push(start..end);
+            if is_code {
+                file.code.push(Code { start, end, offset });
+            }
         }
     }
-    Ok(files)
+    files
 }
 
 fn ends(range: &str) -> Option<(u64, u64)> {
@@ -315,13 +317,14 @@ fn ends(range: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 
-/// A line of `/proc/PID/maps`: of code, in a file.
+/// A line of `/proc/PID/maps`: of a file.
 struct Mapping<'a> {
     range: &'a str,
     offset: u64,
     device: &'a str,
     inode: &'a str,
     path: &'a str,
+    is_code: bool,
 }
 
 impl<'a> Mapping<'a> {
@@ -336,7 +339,8 @@ impl<'a> Mapping<'a> {
         let offset = u64::from_str_radix(words.next()?, 16).ok()?;
         let (device, inode) = (words.next()?, words.next()?);
         let path = words.next()?.trim_start();
-        (flags.contains('x') && inode != "0").then_some(Self { range, offset, device, inode, path })
+        let is_code = flags.contains('x');
+        (inode != "0").then_some(Self { range, offset, device, inode, path, is_code })
     }
 }
 
@@ -367,18 +371,39 @@ mod tests {
     #[test]
     fn lines_of_maps_are_read() {
         let parse = |line: &'static str| {
-            Mapping::parse(line.as_bytes())
-                .map(|found| (found.range, found.offset, found.device, found.inode, found.path))
+            Mapping::parse(line.as_bytes()).map(|found| {
+                (found.range, found.offset, found.device, found.inode, found.path, found.is_code)
+            })
         };
         assert_eq!(
             parse("7f00-7f10 r-xp 00002000 08:01 1234    /lib/a b (deleted)"),
-            Some(("7f00-7f10", 0x2000, "08:01", "1234", "/lib/a b (deleted)"))
+            Some(("7f00-7f10", 0x2000, "08:01", "1234", "/lib/a b (deleted)", true))
         );
-        for line in ["", "7f00", "7f00-7f10 rw-p 0 08:01 1234 /lib/a", "7f00-7f10 r-xp 0 00:00 0  [vdso]"] {
+        assert_eq!(
+            parse("7f00-7f10 rw-p 0 08:01 1234 /lib/a"),
+            Some(("7f00-7f10", 0, "08:01", "1234", "/lib/a", false))
+        );
+        for line in ["", "7f00", "7f00-7f10 rw-p 0 00:00 0 ", "7f00-7f10 r-xp 0 00:00 0  [vdso]"] {
             assert_eq!(parse(line), None, "{line}");
         }
         let damaged = Mapping::parse(b"7f00-7f10 r-xp 0 08:01 1234 /lib/\xff").unwrap();
         assert_eq!(damaged.path, "/lib/");
+    }
+
+    #[test]
+    fn slots_are_read_in_mappings_of_their_file_only() {
+        let text =
+            b"1000-2000 r--p 0 08:01 7 /a\n2000-3000 r-xp 1000 08:01 7 /a\n3000-4000 rw-p 0 00:30 7 /f\n\
+            4000-5000 rw-p 2000 08:01 7 /a\n5000-6000 rw-p 0 00:00 0 \n";
+        let files = files_of(text, |range, path| (range == "2000-3000").then(|| (path.into(), (1, 7))));
+        let [file] = &files[..] else { panic!("{files:?}") };
+        assert_eq!(file.code.len(), 1);
+        for (address, is) in [(0x1000, true), (0x1ff8, true), (0x3000, false), (0x4ff8, true)] {
+            assert_eq!(file.contains(address), is, "{address:#x}");
+        }
+        for address in [0xfff, 0x3ffc, 0x4ff9, 0x5000, u64::MAX] {
+            assert!(!file.contains(address), "{address:#x}");
+        }
     }
 
     /// A program that waits, with a function that chooses: one of two, by its argument's environment.
@@ -391,10 +416,33 @@ mod tests {
         int main(void) { printf("%d\n", chosen(40)); fflush(stdout); return getchar(); }
     "#;
 
-    fn implementations(options: &[&str]) -> (BTreeSet<u64>, Functions) {
+    /// As if the process had written a function into its slot that its resolver does not mention.
+    const HOSTILE: &str = r#"
+        #include <stdio.h>
+        #define FAR __attribute__((used, noinline, aligned(16)))
+        FAR static int third(int n) { return n + 2; }
+        FAR static int second(int n) { return n + 3; }
+        extern long distance __attribute__((visibility("hidden")));
+        __asm__(".data\n.globl distance\ndistance: .quad third - second\n.text");
+        static int (*choose(void))(int) { return (int (*)(int))((char *)second + distance); }
+        int chosen(int n) __attribute__((ifunc("choose")));
+        int main(void) { printf("%d\n", chosen(40)); fflush(stdout); return getchar(); }
+    "#;
+
+    const COMPARING: &str = r#"
+        #include <stdio.h>
+        #include <string.h>
+        int main(int count, char **words) {
+            printf("%d\n", memcmp(words[0], words[0], count));
+            fflush(stdout);
+            return getchar();
+        }
+    "#;
+
+    fn implementations(code: &str, options: &[&str]) -> (BTreeSet<u64>, Functions) {
         let dir = tempfile::tempdir().unwrap();
         let (source, program) = (dir.path().join("p.c"), dir.path().join("p"));
-        fs::write(&source, SOURCE).unwrap();
+        fs::write(&source, code).unwrap();
         let built = Command::new("cc").args(options).arg("-o").args([&program, &source]).status().unwrap();
         assert!(built.success());
         let binary = OpenBinary::open(&program).unwrap();
@@ -421,10 +469,20 @@ mod tests {
             &["-O0", "-static"],
             &["-O1", "-fPIE", "-pie", "-Wl,-z,now"],
         ] {
-            let (here, functions) = implementations(options);
+            let (here, functions) = implementations(SOURCE, options);
             let expected = functions.find("second").unwrap()[0].offset;
             assert_eq!(here, BTreeSet::from([expected]), "{options:?}");
         }
+    }
+
+    #[test]
+    fn a_function_that_the_resolver_does_not_mention_is_none() {
+        if Machine::HOST != Machine::X86_64 {
+            return;
+        }
+        let (here, functions) = implementations(HOSTILE, &["-O1", "-fPIE", "-pie"]);
+        assert_eq!(functions.find("third").unwrap().len(), 1);
+        assert_eq!(here, BTreeSet::new());
     }
 
     #[test]
@@ -438,15 +496,18 @@ mod tests {
         let chosen = functions.find("memcmp").unwrap();
         let mut found = Implementations::of(&binary, &functions, &chosen).unwrap();
         assert!(found.mentioned().len() > 1);
-        // A program that calls it: its slot shows the implementation.
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let here = loop {
-            let here = found.of_process(child.id());
-            if !here.is_empty() || child.try_wait().unwrap().is_some() {
-                break here;
-            }
-        };
-        child.kill().unwrap();
+        // A program that has called it: its slot shows the implementation.
+        let dir = tempfile::tempdir().unwrap();
+        let (source, program) = (dir.path().join("p.c"), dir.path().join("p"));
+        fs::write(&source, COMPARING).unwrap();
+        let built = Command::new("cc").args(["-O0", "-fno-builtin", "-o"]).args([&program, &source]).status();
+        assert!(built.unwrap().success());
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "0\n");
+        let here = found.of_process(child.id());
+        drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(here.len(), 1);
         assert!(here.is_subset(found.mentioned()));

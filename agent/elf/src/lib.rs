@@ -36,6 +36,7 @@
 //! | `file` | the file: machine, segments, file offsets of virtual addresses |
 //! | [`symbols`] | functions of every symbol table: `.symtab`, `.dynsym`, a separate debug file, `.gnu_debugdata` |
 //! | [`indirect`] | functions that choose their implementation when a program starts |
+//! | `slots` | where a binary has the implementations' addresses stored |
 //! | `debug_file` | symbols that a distribution keeps in another file |
 //! | [`usdt`] | markers of `sys/sdt.h`, their arguments and semaphores |
 //! | `open` | a binary that stays open while it is read |
@@ -46,6 +47,7 @@ mod debug_file;
 mod file;
 pub mod indirect;
 mod open;
+mod slots;
 pub mod symbols;
 pub mod usdt;
 

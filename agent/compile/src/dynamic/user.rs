@@ -50,10 +50,8 @@ pub fn probes(
     let Meant { points, left_out, notes } =
         environment.points(&spec, (&binary, &functions), &point, returns)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
-    let mut entries = if returns { HashSet::new() } else { at_entries(&functions) };
-    if let (AttachPoints::Chosen(offsets), false) = (&points, returns) {
-        entries.extend(offsets);
-    }
+    let chosen = if let AttachPoints::Chosen(offsets) = &points { &offsets[..] } else { &[] };
+    let entries = if returns { HashSet::new() } else { at_entries(&functions, chosen) };
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
         let at_entry = offsets.iter().all(|offset| entries.contains(offset));
@@ -88,8 +86,14 @@ pub fn probes(
 }
 
 /// Where functions begin at which the address that they return to is at the stack pointer, as 8 bytes.
-fn at_entries(functions: &Functions) -> HashSet<u64> {
-    if functions.machine() == Machine::X86_64 { functions.entries() } else { HashSet::new() }
+/// `chosen` are implementations, which may have no symbol.
+fn at_entries(functions: &Functions, chosen: &[u64]) -> HashSet<u64> {
+    if functions.machine() != Machine::X86_64 {
+        return HashSet::new();
+    }
+    let mut entries = functions.entries();
+    entries.extend(chosen);
+    entries
 }
 
 fn check_count(pattern: &str, found: usize) -> Result<(), TooManyMatches> {
