@@ -9,9 +9,10 @@
 //! `recording_threads_0`, `recording_threads_1`. Members that a reader does not know are ignored.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
 
 use super::initial_state::Host;
 use super::ledger::Ledger;
@@ -26,6 +27,8 @@ const MAX_MEMBER: usize = 8 << 20;
 const MAX_THREADS: usize = 1 << 17;
 /// Most buffers that are read.
 const MAX_BUFFERS: usize = 1 << 12;
+/// Most ledgers that are taken.
+const MAX_LEDGERS: usize = 64;
 
 /// The conditions that a recording was made under. Members that are not known are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -244,6 +247,28 @@ impl Texts {
     }
 }
 
+/// Reads ledgers, of which there are as many as recordings that a file was merged of.
+struct Ledgers;
+
+impl<'t> Visitor<'t> for Ledgers {
+    type Value = Vec<Ledger>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MAX_LEDGERS} ledgers")
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut texts: A) -> Result<Vec<Ledger>, A::Error> {
+        let mut ledgers = Vec::new();
+        while let Some(ledger) = texts.next_element()? {
+            if ledgers.len() == MAX_LEDGERS {
+                return Err(A::Error::invalid_length(MAX_LEDGERS + 1, &self));
+            }
+            ledgers.push(ledger);
+        }
+        Ok(ledgers)
+    }
+}
+
 impl Provenance {
     /// Takes a member. Gives whether it is one.
     fn take(&mut self, name: &str, text: &str) -> bool {
@@ -262,7 +287,13 @@ impl Provenance {
                 is_read
             }
             "threads" => read(text, &mut self.threads),
-            "ledgers" => read(text, &mut self.ledgers),
+            "ledgers" => {
+                let mut text = serde_json::Deserializer::from_str(text);
+                let ledgers = text.deserialize_seq(Ledgers).ok().filter(|_| text.end().is_ok());
+                let is_read = ledgers.is_some();
+                self.ledgers = ledgers.unwrap_or_default();
+                is_read
+            }
             _ => false,
         }
     }
@@ -271,6 +302,18 @@ impl Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ledgers_are_bounded() {
+        let of = |count: usize| {
+            let mut found = Provenance::default();
+            let text = format!("[{}]", vec!["{\"cpus\":[]}"; count].join(","));
+            (found.take("ledgers", &text), found.ledgers.len())
+        };
+        assert_eq!(of(MAX_LEDGERS), (true, MAX_LEDGERS));
+        assert_eq!(of(MAX_LEDGERS + 1), (false, 0));
+        assert!(!Provenance::default().take("ledgers", "[] []"));
+    }
     use crate::ledger::{LedgerCpu, LedgerEvent};
 
     fn whole() -> Provenance {

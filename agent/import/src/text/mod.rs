@@ -38,6 +38,7 @@ use self::known::KnownFormat;
 use self::line::{Columns, Entry, GRAPH, Header, Said, split_event};
 use self::lines::{Input, Lines, Unread, is_page};
 use self::shape::{Parsed, Shape};
+use super::sink::MAX_CPUS;
 use super::{At, Common, EventId, ImportError, Sink, Source, provenance};
 use ftrace_event::Endian;
 use stdx::escapes;
@@ -319,6 +320,9 @@ fn convert(
                     Some(known) => known.convert((at, common), (text, line), &mut parsed, sink)?,
                     None => sink.not_carried("events that changed while they were read", 1),
                 }
+            }
+            Said::Lost { cpu, .. } if cpu >= MAX_CPUS => {
+                sink.not_carried("losses of CPUs that no machine has", 1);
             }
             Said::Lost { cpu, count } => {
                 let before = lost.entry((lines.buffer().map(str::to_owned), cpu)).or_insert(Some(0));
