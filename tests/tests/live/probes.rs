@@ -536,7 +536,7 @@ fn a_function_that_chooses_is_the_implementation_of_the_process() {
     run(&mut agent(dir, args)).expect(NO_SUCH).says(&["memcmp", "IFUNC"]);
     // Patterns leave it out.
     let ended = record(dir, &["--uprobe", "libc.so.6:mem[cf]*", "-F"], Path::new("true"), &[]);
-    assert!(ended.err.contains("not recorded: memcmp"), "{}", ended.err);
+    ended.says(&["not recorded: ", "memcmp"]);
     assert!(!stock_events(dir).contains("memcmp"));
     let all = ["record", "-o", "none.dat", "--uprobe", "libc.so.6:memcm*", "-F", "true"];
     run(&mut agent(dir, all)).expect(NO_SUCH).says(&["memcmp"]);
@@ -574,7 +574,7 @@ fn a_path_may_have_blanks() {
     let quoted = format!("\"{}\"", odd.display().to_string().replace('"', "\\\""));
     let (work, marker) = (format!("work={quoted}:work n=%di:s64"), format!("{quoted}:probed:guarded"));
     record(dir, &["--uprobe", &work, "--usdt", &marker], &odd, &["3"]);
-    assert_eq!((stock_texts(dir, "work").len(), stock_texts(dir, "guarded").len()), (5, 5));
+    assert_eq!((stock_texts(dir, "work").len(), stock_texts(dir, "guarded").len()), (5, 3));
 }
 
 #[test]
