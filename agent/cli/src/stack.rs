@@ -11,8 +11,8 @@ const BYTES: usize = 8 << 20;
 /// The exit code of a program that panics, as the standard library has it.
 const PANICKED: u8 = 101;
 
-/// Runs a function, on another thread where the stack is smaller than usual, and waits for it. Signals are for
-/// that thread: what it blocks, to read it from a descriptor, would end the process here.
+/// Runs a function, on another thread where the stack is smaller than usual, and waits for it. Signals are
+/// for that thread: what it blocks, to read it from a descriptor, would end the process here.
 pub fn on_known_stack(run: fn() -> ExitCode) -> ExitCode {
     if getrlimit(Resource::Stack).current.is_none_or(|bytes| bytes >= BYTES as u64) {
         return run();

@@ -144,8 +144,8 @@ impl<A: Analysis> Feed<A> {
         feed
     }
 
-    /// The events that the analysis uses, without those that say nothing where they cannot be joined, and the numbers of those that
-    /// say nothing but whose numbers are.
+    /// The events that the analysis uses, without those that say nothing where they cannot be joined, and the
+    /// numbers of those that say nothing but whose numbers are.
     fn known(events: &EventTable, unjoined: &Unjoined) -> (KnownEvents, Ids) {
         let is_needed = |event: &Printer| {
             A::TOPIC

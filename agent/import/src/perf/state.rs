@@ -301,7 +301,7 @@ impl State {
                 // u32 pid, parent's pid, tid, parent's tid.
                 let (process, _) = bytes.u32().zip(bytes.u32()).ok_or_else(cut)?;
                 let (tid, parent) = bytes.u32().zip(bytes.u32()).ok_or_else(cut)?;
-                // Names have no times where records have none, and then the order of the file is all there is.
+                // Names have no times where records have none: then the order of the file is all there is.
                 let time = self.end_of(body).time.and_then(|_| bytes.u64());
                 self.threads.made(time, (process, tid), parent, sink);
             }
