@@ -63,7 +63,7 @@ mod pairs;
 mod parts;
 mod pauses;
 mod ran;
-#[cfg(any(test, feature = "crafted"))]
+#[cfg(test)]
 mod random;
 mod recorded;
 mod sched;
@@ -81,7 +81,7 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 
 use serde::Serialize;
 
-#[cfg(any(test, feature = "crafted"))]
+#[cfg(test)]
 pub(crate) use self::random::Random;
 pub use self::{
     calls::{Call, CallError, Calls, CallsAnswer, OfThread},

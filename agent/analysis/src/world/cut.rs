@@ -17,7 +17,7 @@ const HEADER_EVENT: &str = "# compressed entry header\n\ttype_len    :    5 bits
 
 /// How a recording is less than a whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub(crate) enum How {
     /// Some of the events that say whose numbers are were not asked for.
     Kinds,
     /// `-P 1 -c`.
@@ -47,7 +47,7 @@ pub enum How {
 }
 
 /// All of them.
-pub const HOWS: [How; 13] = [
+pub(crate) const HOWS: [How; 13] = [
     How::Kinds,
     How::Process,
     How::Cgroup,
@@ -97,11 +97,11 @@ enum Fate {
 }
 
 /// A recording.
-pub struct Part {
+pub(crate) struct Part {
     /// What a recorder would have said of threads and CPUs.
-    pub only: Vec<String>,
+    pub(crate) only: Vec<String>,
     /// Which events have filters.
-    pub filters: BTreeMap<Kind, &'static str>,
+    pub(crate) filters: BTreeMap<Kind, &'static str>,
     /// Events that were recorded of every thread.
     every_thread: Vec<Kind>,
     /// By buffer, what became of each record.
@@ -110,7 +110,7 @@ pub struct Part {
 
 impl Part {
     /// A whole recording.
-    pub fn whole(world: &World) -> Self {
+    pub(crate) fn whole(world: &World) -> Self {
         Self::of(world, |_, _| Fate::Kept)
     }
 
@@ -127,7 +127,7 @@ impl Part {
     }
 
     /// One that is less, at random.
-    pub fn less(world: &mut World, how: How) -> Self {
+    pub(crate) fn less(world: &mut World, how: How) -> Self {
         match how {
             How::Kinds => {
                 let of_lives =
@@ -282,7 +282,7 @@ impl Part {
     }
 
     /// Whether some wakeups are missing without a mark.
-    pub fn lacks_wakeups(&self, world: &World) -> bool {
+    pub(crate) fn lacks_wakeups(&self, world: &World) -> bool {
         let is_out = |(made, fate): (&Made, &Fate)| {
             made.kind().is_of_two() && made.kind() != Kind::Switch && *fate == Fate::SampledOut
         };
@@ -292,7 +292,7 @@ impl Part {
     /// Whether it has no record of a thread that got another number as it ran another program. A recording by
     /// names does not have it where the new name is none of those, and takes who gets the former number then
     /// for that thread, until a record has a name.
-    pub fn hides_exec(&self, world: &World) -> bool {
+    pub(crate) fn hides_exec(&self, world: &World) -> bool {
         let is_hidden = |(made, fate): (&Made, &Fate)| {
             matches!(made.says, Says::Exec { tid, from } if tid != from) && *fate == Fate::Filtered
         };
@@ -300,7 +300,7 @@ impl Part {
     }
 
     /// The file.
-    pub fn file(&self, world: &World) -> Vec<u8> {
+    pub(crate) fn file(&self, world: &World) -> Vec<u8> {
         let (endian, compression) = (Endian::Little, Compression::None);
         let setup = Setup { endian, compression, page_size: PAGE };
         let mut writer = Writer::create(Cursor::new(Vec::new()), setup).unwrap();

@@ -8,24 +8,19 @@
 //! | `says` | events, their fields and bytes |
 //! | `cut` | recordings of it: whole, or of a part, with the metadata that such a recording has |
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::missing_panics_doc,
-    reason = "a helper of tests fails the test, and only tests see it"
-)]
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails the test")]
 
 mod cut;
 mod says;
 
 use std::collections::BTreeMap;
 
-pub use self::cut::{HOWS, How, Part};
-pub use self::says::{EVENTS, Kind, Says};
+pub(crate) use self::cut::{HOWS, How, Part};
+pub(crate) use self::says::{Kind, Says};
 use crate::answers::{Random, Tid};
 
 /// How many CPUs the machine has.
-pub const CPUS: usize = 3;
+pub(crate) const CPUS: usize = 3;
 /// Numbers are few: they are used again soon.
 const NUMBERS: u32 = 12;
 /// Places on the disk, locks and pages are few, too.
@@ -46,33 +41,33 @@ const X: u64 = 0x10;
 
 /// A record, with all that it says.
 #[derive(Clone, Debug)]
-pub struct Made {
-    pub time: u64,
-    pub cpu: u32,
+pub(crate) struct Made {
+    pub(crate) time: u64,
+    pub(crate) cpu: u32,
     /// The thread that it is of, and its name.
-    pub tid: Tid,
-    pub name: String,
+    pub(crate) tid: Tid,
+    pub(crate) name: String,
     /// The other one that it is about, as recorders see it, and its name.
-    pub other: Option<(Tid, String)>,
+    pub(crate) other: Option<(Tid, String)>,
     /// `common_flags`.
-    pub flags: u8,
-    pub says: Says,
+    pub(crate) flags: u8,
+    pub(crate) says: Says,
     /// Whether the current thread, or the other one, is of the process that was there first and its children.
-    pub is_other_chosen: bool,
-    pub is_current_chosen: bool,
+    pub(crate) is_other_chosen: bool,
+    pub(crate) is_current_chosen: bool,
 }
 
 /// What a thread did under one number, in nanoseconds, from the first switch on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Truth {
-    pub tid: Tid,
-    pub runs: u64,
-    pub waits: u64,
+pub(crate) struct Truth {
+    pub(crate) tid: Tid,
+    pub(crate) runs: u64,
+    pub(crate) waits: u64,
     /// With what is blocked.
-    pub sleeps: u64,
-    pub switches: u64,
+    pub(crate) sleeps: u64,
+    pub(crate) switches: u64,
     /// For how long it had another number before a record said that it was the same thread.
-    pub untold: u64,
+    pub(crate) untold: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +95,7 @@ struct Task {
 }
 
 /// The machine.
-pub struct World {
+pub(crate) struct World {
     random: Random,
     tasks: Vec<Task>,
     /// By their places in the list; `None` for the idle thread.
@@ -117,15 +112,15 @@ pub struct World {
     slabs: Vec<u64>,
     /// `common_flags` of what happens now.
     flags: u8,
-    pub made: Vec<Made>,
+    pub(crate) made: Vec<Made>,
     /// What threads did, each under one number.
-    pub truth: Vec<Truth>,
+    pub(crate) truth: Vec<Truth>,
     /// Which of them had a name: no two had the same one.
-    pub rows: BTreeMap<String, usize>,
+    pub(crate) rows: BTreeMap<String, usize>,
 }
 
 impl World {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut world = Self {
             random: Random(seed),
             tasks: Vec::new(),
@@ -151,12 +146,12 @@ impl World {
         world
     }
 
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.random.below(end)
     }
 
     /// Lets it go on for so many steps, after which its truth is told up to the time that this gives.
-    pub fn run(&mut self, steps: usize) -> u64 {
+    pub(crate) fn run(&mut self, steps: usize) -> u64 {
         for _ in 0..steps {
             self.time += 1 + self.below(20);
             self.step();

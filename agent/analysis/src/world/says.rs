@@ -7,7 +7,7 @@ use crate::answers::Tid;
 
 /// What a record says.
 #[derive(Clone, Debug)]
-pub enum Says {
+pub(crate) enum Says {
     Switch { prev: Tid, prev_name: String, prev_state: u64, next: Tid, next_name: String },
     Wakeup { tid: Tid, name: String, is_new: bool },
     NewTask { child: Tid, name: String, is_thread: bool },
@@ -43,7 +43,7 @@ pub enum Says {
 /// An event, by its place in [`EVENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
-pub enum Kind {
+pub(crate) enum Kind {
     Switch,
     Waking,
     WakeupNew,
@@ -85,7 +85,7 @@ const NAME: &str = "char ";
 type Fields = &'static [(&'static str, &'static str)];
 
 /// System and name of each event, and its fields.
-pub const EVENTS: &[(&str, &str, Fields)] = &[
+pub(crate) const EVENTS: &[(&str, &str, Fields)] = &[
     (
         "sched",
         "sched_switch",
@@ -143,24 +143,19 @@ pub(super) const SYMBOLS: &str =
 
 impl Kind {
     /// Its number in a file.
-    pub fn id(self) -> u16 {
+    pub(crate) fn id(self) -> u16 {
         // Those of the ring buffer are lower, and the stack's is its own.
         if self == Self::Stack { 4 } else { 100 + self as u16 }
     }
 
     /// `system:name`.
-    pub fn event(self) -> String {
+    pub(crate) fn event(self) -> String {
         let (system, name, _) = EVENTS[self as usize];
         format!("{system}:{name}")
     }
 
-    /// Whether it is one of those that say whose numbers are, and not who runs.
-    pub fn is_of_lives(self) -> bool {
-        (Self::NewTask..=Self::Freed).contains(&self)
-    }
-
     /// Whether recorders choose it also by the thread that it is about.
-    pub fn is_of_two(self) -> bool {
+    pub(crate) fn is_of_two(self) -> bool {
         matches!(self, Self::Switch | Self::Waking | Self::WakeupNew)
     }
 }
@@ -213,7 +208,7 @@ fn tid(tid: Tid) -> Value<'static> {
 
 impl Made {
     /// Which event it is of.
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self.says {
             Says::Switch { .. } => Kind::Switch,
             Says::Wakeup { is_new: false, .. } => Kind::Waking,
@@ -250,7 +245,7 @@ impl Made {
     }
 
     /// The bytes of the record.
-    pub fn data(&self) -> Vec<u8> {
+    pub(crate) fn data(&self) -> Vec<u8> {
         const THREAD: u64 = 0x10000 | 0x400 | 0x100;
         let values = match &self.says {
             Says::Switch { prev, prev_name, prev_state, next, next_name } => vec![
