@@ -24,29 +24,50 @@ pub enum Is<'t> {
 #[derive(Debug)]
 pub struct MadeUp {
     events: BTreeMap<u16, Event>,
-    buffers: Vec<(String, BTreeMap<u32, Cpu>)>,
+    buffers: Vec<(String, BTreeMap<u32, CpuPages>)>,
 }
 
-#[derive(Debug)]
-struct Cpu {
+/// The size of pages.
+pub const PAGE: u32 = 4096;
+/// The byte order of pages.
+pub const ENDIAN: Endian = Endian::Little;
+
+/// Pages of a CPU.
+#[derive(Clone, Debug)]
+pub struct CpuPages {
     builder: PageBuilder,
     pages: Vec<u8>,
 }
 
-impl Cpu {
-    fn new() -> Self {
-        Self { builder: PageBuilder::new(4096, Endian::Little).unwrap(), pages: Vec::new() }
+impl Default for CpuPages {
+    fn default() -> Self {
+        let builder = PageBuilder::new(PAGE as usize, ENDIAN).unwrap();
+        Self { builder, pages: Vec::new() }
     }
+}
 
-    fn push(&mut self, time: u64, record: &[u8]) {
+impl CpuPages {
+    /// Adds a record.
+    pub fn push(&mut self, time: u64, record: &[u8]) {
         if self.builder.push(time, record).unwrap() == Push::Full {
             self.end_page();
             assert_ne!(self.builder.push(time, record).unwrap(), Push::Full);
         }
     }
 
-    fn end_page(&mut self) {
+    /// Marks that events were lost before the next record.
+    pub fn missed(&mut self, count: u64) {
+        self.builder.missed(count);
+    }
+
+    /// Ends the page: the next record begins another one.
+    pub fn end_page(&mut self) {
         self.pages.extend_from_slice(self.builder.finish().unwrap_or_default());
+    }
+
+    /// The pages that have ended.
+    pub fn pages(&self) -> &[u8] {
+        &self.pages
     }
 }
 
@@ -109,18 +130,18 @@ impl MadeUp {
     /// Bytes of a record as they are.
     pub fn push(&mut self, (time, cpu): (u64, u32), record: &[u8]) {
         let (_, cpus) = self.buffers.last_mut().unwrap();
-        cpus.entry(cpu).or_insert_with(Cpu::new).push(time, record);
+        cpus.entry(cpu).or_default().push(time, record);
     }
 
     /// Events of a CPU are lost between the record before and the next one; 0 if it is not known how many.
     pub fn lost(&mut self, cpu: u32, count: u64) {
         let (_, cpus) = self.buffers.last_mut().unwrap();
-        cpus.entry(cpu).or_insert_with(Cpu::new).builder.missed(count);
+        cpus.entry(cpu).or_default().missed(count);
     }
 
     /// Writes it as a trace.dat.
     pub fn write(self, path: &Path) {
-        let pages = |cpus: BTreeMap<u32, Cpu>| -> BTreeMap<u32, Vec<u8>> {
+        let pages = |cpus: BTreeMap<u32, CpuPages>| -> BTreeMap<u32, Vec<u8>> {
             let each = cpus.into_iter().map(|(number, mut cpu)| {
                 cpu.end_page();
                 (number, cpu.pages)

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use ftrace_event::{Array, Cmdlines, Endian, Field, Format, Location};
+use ftrace_event::{Array, Cmdlines, Field, Format, Location};
 use integration_tests::hostile::TEXTS;
+use integration_tests::made_up::{CpuPages, ENDIAN, PAGE};
 use tracedat::layout::header_page_text;
 use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent, Losses};
-use tracedat::page::{PageBuilder, Push};
 use tracedat::reader::Reader;
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer};
 
@@ -34,9 +34,6 @@ pub(crate) const RECORDINGS: [(&str, Make); 11] = [
 /// Those that analyses have something to say of.
 pub(crate) const MACHINES: [(&str, Make); 3] =
     [("stacks", stacks), ("machine", machine), ("lossy machine", lossy_machine)];
-
-const PAGE: u32 = 4096;
-const ENDIAN: Endian = Endian::Little;
 
 /// What makes wall time of the clock.
 pub(crate) const WALL: i64 = 1_700_000_000_000_000_000;
@@ -99,34 +96,11 @@ struct Event {
     text: String,
 }
 
-#[derive(Clone, Debug)]
-struct Cpu {
-    builder: PageBuilder,
-    pages: Vec<u8>,
-}
-
-impl Cpu {
-    fn new() -> Self {
-        Self { builder: PageBuilder::new(PAGE as usize, ENDIAN).unwrap(), pages: Vec::new() }
-    }
-
-    fn push(&mut self, time: u64, record: &[u8]) {
-        if self.builder.push(time, record).unwrap() == Push::Full {
-            self.end_page();
-            assert_ne!(self.builder.push(time, record).unwrap(), Push::Full);
-        }
-    }
-
-    fn end_page(&mut self) {
-        self.pages.extend_from_slice(self.builder.finish().unwrap_or_default());
-    }
-}
-
 /// A recording that is being made.
 #[derive(Clone, Debug)]
 pub(crate) struct Crafted {
     events: BTreeMap<u16, Event>,
-    buffers: Vec<(String, BTreeMap<u32, Cpu>)>,
+    buffers: Vec<(String, BTreeMap<u32, CpuPages>)>,
     threads: Cmdlines,
     printk: &'static str,
     ledger: Option<Ledger>,
@@ -180,8 +154,8 @@ impl Crafted {
         self.buffers.push((name.to_owned(), BTreeMap::new()));
     }
 
-    fn cpu(&mut self, cpu: u32) -> &mut Cpu {
-        self.buffers.last_mut().unwrap().1.entry(cpu).or_insert_with(Cpu::new)
+    fn cpu(&mut self, cpu: u32) -> &mut CpuPages {
+        self.buffers.last_mut().unwrap().1.entry(cpu).or_default()
     }
 
     /// A record. Fields that are not named are 0.
@@ -208,7 +182,7 @@ impl Crafted {
 
     /// Events of a CPU are lost here; 0 if it is not known how many.
     fn lost(&mut self, cpu: u32, count: u64) {
-        self.cpu(cpu).builder.missed(count);
+        self.cpu(cpu).missed(count);
     }
 
     /// `sched_switch` from a thread with a state to another one.
@@ -233,7 +207,7 @@ impl Crafted {
             for (cpu, made) in of {
                 made.end_page();
                 let mut stored = 0;
-                for page in made.pages.chunks(PAGE as usize) {
+                for page in made.pages().chunks(PAGE as usize) {
                     tracedat::page::each_record(page, ENDIAN, |_| stored += 1);
                 }
                 cpus.push(LedgerCpu {
@@ -308,7 +282,7 @@ impl Crafted {
                 writer.begin_buffer(Buffer { name, clock: self.clock, page_size: PAGE }).unwrap();
             for (cpu, made) in cpus {
                 made.end_page();
-                buffer.write_cpu(*cpu, made.pages.as_slice()).unwrap();
+                buffer.write_cpu(*cpu, made.pages()).unwrap();
             }
             buffer.finish().unwrap();
         }
