@@ -163,8 +163,8 @@ impl Manifest {
         Self::decode(without_padding(&bytes)).map_err(|what| SpoolError::Damaged { path, what })
     }
 
-    /// Whether the bytes of a manifest are none of any version: the file is empty or ends too early, or has
-    /// zeros in the place of its blocks, as file systems leave them after a loss of power.
+    /// Whether a loss of power took the manifest: the file is empty, ends too early, or has zeros for blocks
+    /// that were not written.
     pub(super) fn is_lost(bytes: &[u8]) -> bool {
         let read = serde_json::from_slice::<Version>(without_padding(bytes));
         read.is_err_and(|error| error.is_eof() || error.is_syntax())

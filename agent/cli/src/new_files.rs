@@ -7,8 +7,8 @@ use stdx::output::FileMode;
 /// Who may read what a command writes.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct NewFileArgs {
-    /// Mode of new files, less the umask: 0640 lets a group read them; directories can be listed by whoever
-    /// may read the files [default: 0600]
+    /// Mode of new files, less the umask: a group reads files of mode 0640. Users that may read the files may
+    /// also list their directories [default: 0600]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<FileMode>,
 }

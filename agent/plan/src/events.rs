@@ -392,7 +392,7 @@ impl EventPlan {
 /// Whether two rules are about a marker of the same provider and name, of two programs or libraries.
 fn is_same_marker(what: &What, other: Option<&What>) -> bool {
     let (What::Usdt(one), Some(What::Usdt(other))) = (what, other) else { return false };
-    // With a name or arguments of its own it is an event of its own.
+    // A name or arguments make it another event.
     let marker = |text| {
         let marker: Option<&str> = behind_path(text);
         marker.filter(|marker| !marker.contains(|one: char| one == '=' || one.is_whitespace()))

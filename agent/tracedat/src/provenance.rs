@@ -194,7 +194,7 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// Texts of a recording, as an importer finds them: by whoever wrote the source.
+/// Texts that an importer finds in its source, which anybody may have written.
 #[derive(Debug, Default)]
 pub struct Texts {
     members: BTreeMap<&'static str, Member>,

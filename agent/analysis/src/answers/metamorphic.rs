@@ -219,7 +219,7 @@ impl Taking<'_> {
             let all = path.rsplit_once('.').unwrap().0;
             *self.figures.entry((format!("{all}.off_ns"), Bound::Sum)).or_default() += figure;
         }
-        // Times that there are none of have no least one.
+        // Without a time there is no least one.
         if bound == Bound::Least && figure == 0 {
             return;
         }

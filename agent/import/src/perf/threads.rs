@@ -68,7 +68,7 @@ impl Threads {
         self.push(Change { time: time.unwrap_or(0), tid, process, what: What::MadeBy(parent) }, sink);
     }
 
-    /// A thread of a process was seen. What is told of it elsewhere counts more.
+    /// A sample shows the process of a thread. Records about threads overrule it.
     pub(super) fn seen(&mut self, (process, tid): (u32, u32), sink: &mut Sink<'_>) {
         if tid != 0 && process != GONE && self.seen.len() < SEEN_MAX && self.seen.insert(tid) {
             sink.process(tid, process);

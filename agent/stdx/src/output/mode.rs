@@ -48,8 +48,8 @@ impl FileMode {
         self.0
     }
 
-    /// The bits of a directory: whoever reads the files finds them, and a group that writes them adds others,
-    /// as to a data set that several users export to.
+    /// The bits of a directory. Readers of the files can list it, and a group that writes the files can add
+    /// some, as to a data set that several users export to.
     pub fn directory(self) -> u32 {
         let read = self.0 & OTHERS_READ;
         OWNER_DIR | read | read >> 2 | self.0 & GROUP_WRITE

@@ -24,7 +24,7 @@ const ANALYSES: [(&str, &[&str]); 10] = [
     ("summary", &[]),
 ];
 
-/// The answer, and `None` where there is none.
+/// The answer; `None` if the command fails.
 fn answer(analysis: &str, file: &Path, args: &[&str]) -> Option<Value> {
     let mut command = agent("/".as_ref(), ["analyze", analysis, "--json"]);
     let ended = run(command.args(args).arg(file));
