@@ -12,6 +12,10 @@ use crate::tasks::TASKS;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
+    if let Some(error) = tasks::compile_for_fuzzer() {
+        eprintln!("the compiler does not start: {error}");
+        return ExitCode::FAILURE;
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some((name, args)) = args.split_first() else {
         print!("{}", help());

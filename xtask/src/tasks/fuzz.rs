@@ -1,14 +1,20 @@
 //! `cargo xtask fuzz`
 //!
-//! The targets are one program, `tests/fuzz`, for libFuzzer. It needs no nightly compiler: coverage is asked
-//! for with flags that every compiler has, as cargo-fuzz does it, and without a sanitizer, for the code under
-//! test is safe Rust.
+//! The targets are one program, `tests/fuzz`, for libFuzzer. It needs no nightly compiler: flags that every
+//! compiler has add the counters, as in cargo-fuzz, and no sanitizer is needed, for the code under test is
+//! safe Rust.
+//!
+//! Only this workspace's crates get counters: cargo calls this program instead of the compiler for them
+//! ([`compile`]). The crates of others are those of the tests' build.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
 use super::Task;
+use super::test::WITH_ALL_FEATURES;
 use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
@@ -46,15 +52,47 @@ const TARGETS: &[(&str, u32)] = &[
 ];
 
 /// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.
-const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-                     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing";
+const FLAGS: [&str; 6] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "--cfg=fuzzing",
+];
+
+/// Set where cargo calls this program with the compiler's command line.
+const ENV_COMPILE: &str = "TRACER_AGENT_COMPILE_FOR_FUZZER";
 
 /// The profile of a program that runs for long.
 const OPTIMISED: &str = "fuzz";
 
-/// The profile of a program that runs for less time than optimising it would take.
-const QUICKLY_BUILT: &str = "smoke";
+/// The profile of a program that runs for less time than optimising it would take: the tests' profile.
+const QUICKLY_BUILT: &str = "dev";
+
+/// Names of build scripts, and of the crate that one of them is made of.
+const OF_BUILD_SCRIPTS: [&str; 2] = ["build_script_", "ebpf_build"];
+
+/// Replaces this process by the compiler if cargo called it for that: with [`FLAGS`], but for
+/// [`OF_BUILD_SCRIPTS`].
+pub(crate) fn compile() -> Option<std::io::Error> {
+    std::env::var_os(ENV_COMPILE)?;
+    let mut line = std::env::args_os().skip(1);
+    let compiler = line.next()?;
+    let rest: Vec<OsString> = line.collect();
+    Some(Command::new(compiler).args(flags_for(&rest)).args(rest).exec())
+}
+
+/// What the compiler gets beside these arguments of cargo. Without a crate's name, cargo asks the compiler
+/// about itself.
+fn flags_for(rest: &[OsString]) -> &'static [&'static str] {
+    let mut names = rest.iter().zip(rest.iter().skip(1)).filter(|(option, _)| *option == "--crate-name");
+    let has_counters = names.any(|(_, name)| {
+        let name = name.to_string_lossy();
+        !OF_BUILD_SCRIPTS.iter().any(|prefix| name.starts_with(prefix))
+    });
+    if has_counters { &FLAGS } else { &[] }
+}
 
 fn run(args: &[String]) -> Result {
     let mut seconds = 60;
@@ -95,7 +133,7 @@ enum Effort {
 /// Commands that try some thousand inputs, one for each target whose name contains `filter`.
 pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>> {
     let wanted = TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter)));
-    let fuzzer = Fuzzer::of(QUICKLY_BUILT)?;
+    let fuzzer = Fuzzer::of(QUICKLY_BUILT);
     wanted.map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, Effort::Smoke)?))).collect()
 }
 
@@ -108,8 +146,10 @@ pub(super) fn build_for_smoke() -> Result<Command> {
 
 /// Has the compiler check the program: it uses what other crates have for it alone.
 pub(super) fn check() -> Result {
-    let mut check = cargo(&["check", "--features=fuzzer", "--target", &host()?])?;
-    process::run(check.env("RUSTFLAGS", "--cfg=fuzzing").env_remove("CARGO_ENCODED_RUSTFLAGS"))
+    let mut check = process::cargo(["check", "--locked", "--workspace", "--bin=fuzz"]);
+    check.arg(format!("{WITH_ALL_FEATURES},fuzz/fuzzer"));
+    check.env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(ENV_COMPILE, "1");
+    process::run(&mut check)
 }
 
 /// The target whose committed corpus and dictionary a target has.
@@ -124,30 +164,9 @@ fn crate_dir() -> PathBuf {
     workspace::root().join("tests/fuzz")
 }
 
-fn target_dir() -> PathBuf {
+/// Where corpora and findings are kept.
+fn corpora() -> PathBuf {
     workspace::target_dir().join("fuzz")
-}
-
-/// Cargo for the crate. No program for eBPF is built: none is loaded.
-fn cargo(args: &[&str]) -> Result<Command> {
-    fs::create_dir_all(target_dir())?;
-    let object = target_dir().join("no-ebpf");
-    if !object.exists() {
-        fs::write(&object, "")?;
-    }
-    let mut cargo = process::cargo(args);
-    cargo
-        .args(["--locked", "--package=fuzz", "--bin=fuzz", "--target-dir"])
-        .arg(target_dir())
-        .env("TRACER_AGENT_EBPF_OBJECT", object);
-    Ok(cargo)
-}
-
-/// The target of the compiler itself.
-fn host() -> Result<String> {
-    let version = process::output(Command::new("rustc").arg("-vV"))?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.ok_or("rustc -vV prints no host")?.trim().to_owned())
 }
 
 /// The program that was built.
@@ -156,19 +175,22 @@ struct Fuzzer(PathBuf);
 impl Fuzzer {
     fn build(profile: &str) -> Result<Self> {
         process::run(&mut Self::build_command(profile)?)?;
-        Self::of(profile)
+        Ok(Self::of(profile))
     }
 
+    /// With the packages and features of the tests' build, so that crates of others are compiled once.
     fn build_command(profile: &str) -> Result<Command> {
-        // With a target, the flags are not for build scripts.
-        let mut build = cargo(&["build", "--features=linked", "--profile", profile, "--target", &host()?])?;
-        build.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS");
+        let features = format!("{WITH_ALL_FEATURES},fuzz/linked");
+        let mut build =
+            process::cargo(["build", "--locked", "--workspace", "--bin=fuzz", "--profile", profile]);
+        build.arg(features).env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(ENV_COMPILE, "1");
         Ok(build)
     }
 
     /// The program that is there when it was built.
-    fn of(profile: &str) -> Result<Self> {
-        Ok(Self(target_dir().join(host()?).join(profile).join("fuzz")))
+    fn of(profile: &str) -> Self {
+        let directory = if profile == QUICKLY_BUILT { "debug" } else { profile };
+        Self(workspace::target_dir().join(directory).join("fuzz"))
     }
 
     /// Writes the committed corpus.
@@ -182,13 +204,13 @@ impl Fuzzer {
 
     /// Runs a target. New inputs go to the first corpus, the committed one stays as it is.
     fn command(&self, target: &str, max_len: u32, effort: Effort) -> Result<Command> {
-        let findings = target_dir().join("findings");
+        let findings = corpora().join("findings");
         let (corpus, effort) = match effort {
             Effort::Seconds(seconds) => {
-                (target_dir().join("corpus").join(target), vec![format!("-max_total_time={seconds}")])
+                (corpora().join("corpus").join(target), vec![format!("-max_total_time={seconds}")])
             }
             Effort::Smoke => {
-                let corpus = target_dir().join("smoke").join(target);
+                let corpus = corpora().join("smoke").join(target);
                 if corpus.exists() {
                     fs::remove_dir_all(&corpus)?;
                 }
@@ -215,6 +237,16 @@ impl Fuzzer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_crates_that_are_fuzzed_have_counters() {
+        let flags = |line: &str| flags_for(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).len();
+        assert_eq!(flags("--crate-name tracedat --edition=2024 lib.rs"), FLAGS.len());
+        assert_eq!(flags("--crate-name build_script_build build.rs"), 0);
+        assert_eq!(flags("--crate-name ebpf_build lib.rs"), 0);
+        assert_eq!(flags("- --crate-name ___ --print=file-names"), FLAGS.len());
+        assert_eq!(flags("-vV"), 0);
+    }
 
     #[test]
     fn each_target_has_inputs_to_begin_with_and_words_of_its_language() {

@@ -19,6 +19,7 @@ mod test;
 mod vm;
 
 use crate::Result;
+pub(crate) use fuzz::compile as compile_for_fuzzer;
 
 /// A task as the command line knows it.
 pub(crate) struct Task {

@@ -49,15 +49,16 @@ pub struct Counts {
 /// Most damages that are kept in words.
 const MAX_DAMAGE: usize = 20;
 
-/// Counts by number: a table, for there are millions of events and 65536 numbers.
+/// Counts by number: a table, for there are millions of events and at most 65536 numbers.
 pub(crate) struct Counter {
+    /// As long as the largest number that was found needs.
     by_id: Vec<u64>,
     counts: Counts,
 }
 
 impl Counter {
     pub(crate) fn new() -> Self {
-        Self { by_id: vec![0; 1 << 16], counts: Counts::default() }
+        Self { by_id: Vec::new(), counts: Counts::default() }
     }
 
     pub(crate) fn count(&mut self, cpu: u32, pages: &mut CpuPages<'_>, clock: CpuClock<'_>) {
@@ -84,7 +85,7 @@ impl Counter {
                             last = Some(event.time);
                             counts.events += 1;
                             if let Some(id) = data.get(event.start..).and_then(<[u8]>::first_chunk) {
-                                self.by_id[usize::from(endian.read_u16(*id))] += 1;
+                                add_one(&mut self.by_id, endian.read_u16(*id));
                             }
                         }
                         Ok(None) => return Ok(()),
@@ -120,6 +121,19 @@ impl Counter {
         let by_id = self.by_id.iter().enumerate().filter(|(_, events)| **events != 0);
         self.counts.by_id = by_id.map(|(id, events)| (id as u16, *events)).collect();
         self.counts
+    }
+}
+
+/// Counts an event of that number.
+#[inline]
+fn add_one(by_id: &mut Vec<u64>, id: u16) {
+    let id = usize::from(id);
+    if by_id.len() <= id {
+        // Numbers are small and close to each other.
+        by_id.resize((id + 1).next_power_of_two(), 0);
+    }
+    if let Some(events) = by_id.get_mut(id) {
+        *events += 1;
     }
 }
 

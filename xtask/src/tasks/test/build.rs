@@ -17,7 +17,8 @@ const WITH_ALL_COMMANDS: &str = "--features=tracer-agent/full";
 
 /// The same with the example of programs that print messages. Every build for this machine has the same
 /// features, so that nothing is built for each of two sets of them.
-pub(super) const WITH_ALL_FEATURES: &str = "--features=tracer-agent/full,tracer-agent/debug-programs";
+pub(in crate::tasks) const WITH_ALL_FEATURES: &str =
+    "--features=tracer-agent/full,tracer-agent/debug-programs";
 
 /// Their profile.
 const STATIC_PROFILE: &str = "tested";

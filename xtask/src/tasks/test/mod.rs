@@ -23,7 +23,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use self::build::Built;
-pub(super) use self::build::{ENV_STATICS, static_programs};
+pub(super) use self::build::{ENV_STATICS, WITH_ALL_FEATURES, static_programs};
 use self::job::{Choice, Job};
 use self::timings::{Steps, Timings};
 use self::totals::Totals;
