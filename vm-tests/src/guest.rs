@@ -166,12 +166,15 @@ fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
     let built = test_program("integration-tests", LIVE).unwrap_or_else(|error| panic!("{error}"));
     let program = format!("/test/deps/{LIVE}");
     let scratch = tempfile::tempdir().unwrap_or_else(|error| panic!("no directory: {error}"));
-    let small = scratch.path().join(LIVE);
-    without_debug_information(&built.test, &small).unwrap_or_else(|error| panic!("{error}"));
-    let mut vm = vm.agent().trace_cmd().size(2, 4096).program(&small, &program);
+    let small = |program: &Path| {
+        let small = scratch.path().join(program.file_name().unwrap_or_default());
+        without_debug_information(program, &small).unwrap_or_else(|error| panic!("{error}"));
+        small
+    };
+    let mut vm = vm.agent().trace_cmd().size(2, 4096).program(small(&built.test), &program);
     for helper in &built.helpers {
         let name = helper.file_name().unwrap_or_default().to_string_lossy();
-        vm = vm.program(helper, &format!("/test/{name}"));
+        vm = vm.program(small(helper), &format!("/test/{name}"));
     }
     // Other tests have what they always had: what a shell finds there is recorded.
     if wanted.iter().any(|(subject, _)| *subject == "tracking") {
