@@ -47,6 +47,10 @@ const ISSUED: usize = 100;
 /// Recordings that each test makes.
 const TIMES: usize = 5;
 
+/// How many requests that end while a thread has the CPU that is not recorded make more recordings
+/// superfluous. In a guest two have as many, on a busy machine none may.
+const ENOUGH: usize = 400;
+
 /// Held by the test whose threads keep the CPUs busy: those of one are enough.
 static CPUS: Mutex<()> = Mutex::new(());
 
@@ -168,7 +172,11 @@ fn kept(file: &Path, hidden: HiddenEvents) -> u64 {
 #[test]
 fn requests_end_in_interrupts_of_the_recorder() {
     for lane in [LaneChoice::Auto, LaneChoice::Generic] {
-        let recordings = (0..TIMES).map(|_| {
+        let mut recordings: Vec<(Requests, u64)> = Vec::new();
+        let in_others = |recordings: &[(Requests, u64)]| -> usize {
+            recordings.iter().map(|(requests, _)| requests.in_others).sum()
+        };
+        while recordings.len() < TIMES && in_others(&recordings) < ENOUGH {
             let dir = tempfile::tempdir().unwrap();
             let session = start(&spec(&dir.path().join("trace.dat"), lane, &REQUESTS));
             let hidden = HiddenEvents::start(&REQUESTS[1..]);
@@ -179,9 +187,9 @@ fn requests_end_in_interrupts_of_the_recorder() {
                 assert_eq!(row.get("filtered"), None, "nothing was filtered: {row}");
             }
             assert_eq!(ledger.get("leaves_out_interrupts"), None);
-            (requests(&file, &account, &others), kept(&file, hidden))
-        });
-        check(&lane.to_string(), recordings.collect::<Vec<_>>());
+            recordings.push((requests(&file, &account, &others), kept(&file, hidden)));
+        }
+        check(&lane.to_string(), recordings);
     }
 }
 
