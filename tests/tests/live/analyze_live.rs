@@ -45,6 +45,15 @@ impl Live {
         answers(&self.out)
     }
 
+    /// Waits until there are so many answers. To read them again and again would keep a processor from the
+    /// analyses that are waited for.
+    fn wait_for_answers(&self, count: usize) {
+        wait_for("answers", || {
+            let lines = fs::read(&self.out).unwrap().iter().filter(|byte| **byte == b'\n').count();
+            (lines >= count).then_some(())
+        });
+    }
+
     /// Waits until so many events were counted.
     fn wait_for_events(&self, count: u64) {
         wait_for("counted events", || {
@@ -255,9 +264,7 @@ for line in open(sys.argv[2]):
 fn follow_all(dir: &Path, topics: &[&[&str]], finish: impl FnOnce()) {
     let start = |topic: &[&str]| Live::start(dir, &[topic, &["trace.dat", "--json", LIVE]].concat());
     let live: Vec<(&[&str], Live)> = topics.iter().map(|topic| (*topic, start(topic))).collect();
-    for (topic, live) in &live {
-        wait_for(&format!("answers about {topic:?}"), || (live.answers().len() >= 5).then_some(()));
-    }
+    live.iter().for_each(|(_, live)| live.wait_for_answers(5));
     finish();
     for (topic, live) in live {
         let out = live.out.clone();
