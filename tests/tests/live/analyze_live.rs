@@ -40,24 +40,24 @@ impl Live {
         Self { process, out }
     }
 
-    /// The answers so far, of JSON.
-    fn answers(&self) -> Vec<Value> {
-        answers(&self.out)
-    }
-
     /// Waits until there are so many answers. To read them again and again would keep a processor from the
     /// analyses that are waited for.
     fn wait_for_answers(&self, count: usize) {
         wait_for("answers", || {
-            let lines = fs::read(&self.out).unwrap().iter().filter(|byte| **byte == b'\n').count();
+            let lines = fs::read_to_string(&self.out).unwrap().matches('\n').count();
             (lines >= count).then_some(())
         });
     }
 
     /// Waits until so many events were counted.
     fn wait_for_events(&self, count: u64) {
+        let (mut counted, mut read) = (0, 0);
         wait_for("counted events", || {
-            let counted: u64 = self.answers().iter().map(|answer| number(&answer["covered"], "events")).sum();
+            let text = fs::read_to_string(&self.out).unwrap();
+            let end = text.rfind('\n').map_or(0, |end| end + 1);
+            let answers = text[read..end].lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            counted += answers.map(|answer| number(&answer["covered"], "events")).sum::<u64>();
+            read = end;
             (counted >= count).then_some(())
         });
     }
@@ -264,7 +264,9 @@ for line in open(sys.argv[2]):
 fn follow_all(dir: &Path, topics: &[&[&str]], finish: impl FnOnce()) {
     let start = |topic: &[&str]| Live::start(dir, &[topic, &["trace.dat", "--json", LIVE]].concat());
     let live: Vec<(&[&str], Live)> = topics.iter().map(|topic| (*topic, start(topic))).collect();
-    live.iter().for_each(|(_, live)| live.wait_for_answers(5));
+    for (_, live) in &live {
+        live.wait_for_answers(5);
+    }
     finish();
     for (topic, live) in live {
         let out = live.out.clone();
