@@ -7,7 +7,6 @@
 #![no_main]
 
 mod ctf;
-#[cfg(feature = "spool")]
 mod piped;
 mod seeds;
 mod targets;

@@ -8,7 +8,6 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-#[cfg(feature = "spool")]
 use capture::{ArchiveName, Manifest, RecordedChannel, Spool};
 use ftrace_event::{Cmdlines, Endian};
 use stdx::output::Output;
@@ -185,7 +184,6 @@ pub(crate) fn write(root: &Path) -> Result {
     put(root, "systrace", "quoted", QUOTED_TEXT)?;
     put(root, "perf", "stream", &perf_stream(Endian::Little))?;
     put(root, "perf", "big-stream", &perf_stream(Endian::Big))?;
-    #[cfg(feature = "spool")]
     {
         spool(root)?;
         piped(root)?;
@@ -208,7 +206,6 @@ pub(crate) fn write(root: &Path) -> Result {
 
 /// The answers of a relay daemon that takes everything, behind how it is asked and how many bytes come at
 /// once. With the minor version of its protocol they differ in their lengths.
-#[cfg(feature = "spool")]
 fn relay_daemon(asked: u8, piece: u8, minor: u32) -> Vec<u8> {
     const OK: [u8; 4] = 10_u32.to_be_bytes();
     const PATH: &[u8] = b"host/session\0";
@@ -242,7 +239,6 @@ fn relay_daemon(asked: u8, piece: u8, minor: u32) -> Vec<u8> {
 }
 
 /// A session that writes files, with something of everything.
-#[cfg(feature = "spool")]
 const REQUESTS: &[u8] = br#"POST /v1/sessions {"name":"s","mode":{"local":{"output":"/t"}},"format":"lttng"}
 POST /v1/sessions/s/domains/kernel/channels {"name":"c","attributes":{"event_loss":"overwrite","subbuf_size":5000,"num_subbuf":2,"switch_timer_us":1,"output":"mmap"}}
 POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"sched_*","instrumentation":"tracepoint","filter":"a < 3 && $ctx.pid == 1","exclusions":["x*"]}
@@ -268,7 +264,6 @@ POST /v1/sessions/s/stop
 "#;
 
 /// A session that keeps its newest events.
-#[cfg(feature = "spool")]
 const SNAPSHOT_REQUESTS: &[u8] = br#"POST /v1/sessions {"mode":"snapshot","snapshot_output":"/s"}
 POST /v1/sessions/s/snapshot-outputs {"name":"b","path":"/b","max_size":9}
 DELETE /v1/sessions/s/snapshot-outputs/1
@@ -278,7 +273,6 @@ POST /v1/sessions/s/snapshots {"name":"n","path":"/p","max_size":5}
 "#;
 
 /// What `save` writes of what LTTng does not have.
-#[cfg(feature = "spool")]
 const OWN_SESSION: &[u8] = br#"<?xml version="1.0" encoding="UTF-8"?>
 <sessions xmlns:tracer-agent="urn:tracer-agent:session:1">
 <session><name>&lt;s&gt;</name>
@@ -408,7 +402,6 @@ fn sections() -> Result<Vec<u8>> {
 }
 
 /// The format by which a spool's user stacks are found.
-#[cfg(feature = "spool")]
 const USER_STACK: &str = "name: user_stack\nID: 9\nformat:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
@@ -423,7 +416,6 @@ print fmt: \"%ps\", (void *)REC->caller[0]
 
 /// What a recording leaves behind that was killed: while it ran, with and without compression and with user
 /// stacks, and while its data were moved to a disk that was full.
-#[cfg(feature = "spool")]
 fn spool(root: &Path) -> Result {
     let zstd = Compression::zstd(1);
     for (name, compression, stacks, moved) in [
@@ -456,7 +448,6 @@ fn spool(root: &Path) -> Result {
 }
 
 /// What describes the events of a recording, as its spool has it.
-#[cfg(feature = "spool")]
 fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Result<Vec<u8>> {
     let manifest = Manifest {
         output: "/nowhere/t.dat".into(),
@@ -498,7 +489,6 @@ fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Res
 }
 
 /// What a viewer says that asks for everything once, in pieces of so many bytes.
-#[cfg(feature = "spool")]
 fn viewer(piece: u8) -> Vec<u8> {
     let mut said = vec![piece];
     let mut ask = |command: u32, words: &[u32]| {
@@ -518,7 +508,6 @@ fn viewer(piece: u8) -> Vec<u8> {
 }
 
 /// Recordings in a pipe: whole ones, with and without compression, and one that was cut off.
-#[cfg(feature = "spool")]
 fn piped(root: &Path) -> Result {
     use crate::piped::frame;
 
@@ -557,7 +546,6 @@ fn piped(root: &Path) -> Result {
 }
 
 /// What recorders say to a listener, in both versions of the protocol.
-#[cfg(feature = "spool")]
 fn recorder(root: &Path) -> Result {
     let message = |command: u32, fixed: &[u32], body: &[u8]| {
         let numbers = [12 + 4 * fixed.len() as u32 + body.len() as u32, command, 4 * fixed.len() as u32];
@@ -576,7 +564,6 @@ fn recorder(root: &Path) -> Result {
 
 /// The journal of a move of `len` bytes at `from` of CPU 0's first segment to `to` in the draft: rows of 64
 /// bytes.
-#[cfg(feature = "spool")]
 fn journal(from: u64, to: u64, len: u64) -> Vec<u8> {
     let mut journal = b"TAMOVED1".to_vec();
     journal.resize(64, 0);

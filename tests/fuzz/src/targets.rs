@@ -34,19 +34,12 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("text", text),
     ("latency", latency),
     ("systrace", systrace),
-    #[cfg(feature = "spool")]
     ("spool", spool),
-    #[cfg(feature = "spool")]
     ("piped", crate::piped::target),
-    #[cfg(feature = "spool")]
     ("recorder", recorder),
-    #[cfg(feature = "spool")]
     ("control", control),
-    #[cfg(feature = "spool")]
     ("saved", saved),
-    #[cfg(feature = "spool")]
     ("live", live),
-    #[cfg(feature = "spool")]
     ("relayed", relayed),
 ];
 
@@ -70,7 +63,6 @@ pub(crate) fn parts<const N: usize>(data: &[u8]) -> [&[u8]; N] {
 }
 
 /// What a recorder says to a listener of trace-cmd: however it comes, it means the same.
-#[cfg(feature = "spool")]
 fn recorder(data: &[u8]) {
     use tracecmd::receive::{Dialogue, Said};
 
@@ -320,7 +312,6 @@ fn ledger(data: &[u8]) {
 }
 
 /// The files of a spool, in the order of the parts of an input.
-#[cfg(feature = "spool")]
 const SPOOL: [&str; 10] = [
     "manifest",
     "names",
@@ -337,7 +328,6 @@ const SPOOL: [&str; 10] = [
 /// The spool of a recording that was killed, with all of its journals. Whatever becomes of it: a file that
 /// was made is whole and has the events that the ledger counts, and a recovery that was refused has cost no
 /// data.
-#[cfg(feature = "spool")]
 fn spool(data: &[u8]) {
     use std::fs;
     use std::path::Path;
@@ -379,7 +369,6 @@ fn spool(data: &[u8]) {
 
 /// Requests to the session daemon, a line each; those of a user other than root behind the line `user`. What
 /// they make can be saved.
-#[cfg(feature = "spool")]
 fn control(data: &[u8]) {
     let (data, uid) = data.strip_prefix(b"user\n").map_or((data, 0), |data| (data, 1000));
     if let Some(session) = daemon::fuzz(data, uid) {
@@ -388,7 +377,6 @@ fn control(data: &[u8]) {
 }
 
 /// A file of saved sessions.
-#[cfg(feature = "spool")]
 fn saved(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         ctl::fuzz_saved(text);
@@ -396,14 +384,12 @@ fn saved(data: &[u8]) {
 }
 
 /// What a viewer sends. Answers are as long as what is asked for allows.
-#[cfg(feature = "spool")]
 fn live(data: &[u8]) {
     let answered = lttng_live::fuzz(data);
     assert!(answered <= data.len() * 400, "{answered} bytes of answers");
 }
 
 /// What a relay daemon answers to who sends it a session. No more of it is kept than a few paths.
-#[cfg(feature = "spool")]
 fn relayed(data: &[u8]) {
     let kept = lttng_relay::fuzz(data);
     assert!(kept <= data.len() + (1 << 14), "{kept} bytes of answers are kept");

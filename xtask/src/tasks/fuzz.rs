@@ -52,6 +52,7 @@ const TARGETS: &[(&str, u32)] = &[
 ];
 
 /// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.
+/// Cargo does not see when these change: `cargo clean` then.
 const FLAGS: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -146,10 +147,16 @@ pub(super) fn build_for_smoke() -> Result<Command> {
 
 /// Has the compiler check the program: it uses what other crates have for it alone.
 pub(super) fn check() -> Result {
-    let mut check = process::cargo(["check", "--locked", "--workspace", "--bin=fuzz"]);
-    check.arg(format!("{WITH_ALL_FEATURES},fuzz/fuzzer"));
-    check.env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(ENV_COMPILE, "1");
-    process::run(&mut check)
+    process::run(&mut cargo("check", "fuzz/fuzzer")?)
+}
+
+/// Cargo for the program, with this feature. The packages and features are those of the tests' build, so that
+/// crates of others are compiled once.
+fn cargo(command: &str, feature: &str) -> Result<Command> {
+    let mut cargo = process::cargo([command, "--locked", "--workspace", "--bin=fuzz"]);
+    cargo.arg(format!("{WITH_ALL_FEATURES},{feature}"));
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(ENV_COMPILE, "1");
+    Ok(cargo)
 }
 
 /// The target whose committed corpus and dictionary a target has.
@@ -178,12 +185,9 @@ impl Fuzzer {
         Ok(Self::of(profile))
     }
 
-    /// With the packages and features of the tests' build, so that crates of others are compiled once.
     fn build_command(profile: &str) -> Result<Command> {
-        let features = format!("{WITH_ALL_FEATURES},fuzz/linked");
-        let mut build =
-            process::cargo(["build", "--locked", "--workspace", "--bin=fuzz", "--profile", profile]);
-        build.arg(features).env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(ENV_COMPILE, "1");
+        let mut build = cargo("build", "fuzz/linked")?;
+        build.args(["--profile", profile]);
         Ok(build)
     }
 
