@@ -44,11 +44,11 @@ const REQUESTS: [&str; 2] = ["block:block_rq_issue", "block:block_rq_complete"];
 /// while the disk has too much to do.
 const ISSUED: usize = 100;
 
-/// Recordings that each test makes.
+/// Recordings that each test makes, at most.
 const TIMES: usize = 5;
 
-/// How many requests that end while a thread has the CPU that is not recorded make more recordings
-/// superfluous. In a guest two have as many, on a busy machine none may.
+/// After so many requests that end while a thread has the CPU that is not recorded, no more recordings are
+/// made. In a guest two recordings have as many; on a busy machine five may have fewer.
 const ENOUGH: usize = 400;
 
 /// Held by the test whose threads keep the CPUs busy: those of one are enough.
