@@ -226,11 +226,9 @@ impl Daemon {
         self.process = Some(Running::start(&mut command));
         drop(passed);
         wait_for("the daemon", || std::os::unix::net::UnixStream::connect(self.socket()).ok());
-        if self.config().exists() {
-            // Connections wait until it does what its configuration says.
-            let status = self.ask("GET", "/v1/sessions", None).0;
-            assert_eq!(status, 200, "the daemon does not answer");
-        }
+        // Connections wait until it goes on with earlier sessions, and does what its configuration says.
+        let status = self.ask("GET", "/v1/sessions", None).0;
+        assert_eq!(status, 200, "the daemon does not answer");
     }
 
     /// Its directory.
