@@ -27,6 +27,8 @@ pub const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
 
 /// How the names of notes end.
 const NOTE: &str = ".json";
+/// How the names of notes end while they are written ([`Directory::write_whole`]).
+const UNFINISHED: &str = ".json.new";
 /// The largest note: a path, and some.
 const NOTE_MAX: usize = 64 << 10;
 /// How often a directory is looked at, where sessions that start meanwhile give spools other names.
@@ -96,7 +98,7 @@ impl Notes {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("{uid}-{now}{NOTE}");
         let bytes = serde_json::to_vec(&noted)?;
-        self.0.write(&name, &bytes)?;
+        self.0.write_whole(&name, |file| io::Write::write_all(file, &bytes))?;
         Ok(Note { dir: self.0.clone(), name })
     }
 
@@ -110,6 +112,12 @@ impl Notes {
     pub(super) fn left(&self, going_on: &BTreeSet<String>) -> io::Result<Left> {
         let mut left = Left::default();
         let mut names = self.0.names()?;
+        for name in names.iter().filter(|name| name.as_bytes().ends_with(UNFINISHED.as_bytes())) {
+            // A daemon was killed while it wrote it, and the session had not begun.
+            if let Err(error) = self.0.remove(name) {
+                log(&format!("cannot remove {}: {error}", self.0.join(name).display()));
+            }
+        }
         // Files of sessions, and what waits for others, have directories beside the notes.
         names.retain(|name| name.as_bytes().ends_with(NOTE.as_bytes()));
         names.sort();
@@ -317,6 +325,7 @@ mod tests {
             let _ = notes.add("one", &owner, Path::new("/out")).unwrap();
         }
         std::fs::write(dir.path().join("other.json"), "no note").unwrap();
+        std::fs::write(dir.path().join("1000-1.json.new"), "half of a n").unwrap();
         std::fs::create_dir(dir.path().join("sessions")).unwrap();
         let Left(left) = notes.left(&BTreeSet::new()).unwrap();
         let counts: Vec<_> = left.iter().map(|(uid, notes)| (*uid, notes.len())).collect();
