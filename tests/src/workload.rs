@@ -3,6 +3,7 @@
 //! A workload says when it began and ended and which threads it had, so that a test can compare just these.
 
 mod calls;
+pub mod counters;
 mod disks;
 mod io;
 
@@ -124,6 +125,7 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "execs" => fork_and_exec(EXECS * crate::soak()),
         "calls" => calls_with_strings(),
         "untouched" => calls_with_untouched_strings(scratch),
+        "audited" => counters::audited(scratch),
         "sleeper" => sleeper(),
         "numbered" => numbered(scratch),
         "storm" => crate::storm::run(scratch, 20_000 * crate::soak() as u32),

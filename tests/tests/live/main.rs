@@ -9,6 +9,7 @@ mod analyze;
 mod analyze_io;
 mod analyze_live;
 mod analyze_locks_memory;
+mod audit;
 mod beside;
 mod buffering;
 mod changing;

@@ -9,15 +9,15 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "soak",
-    args: "[live|fuzz] [--minutes N]",
+    args: "[live|audit|fuzz] [--minutes N]",
     about: "Long trials: every event under load, more processes than there are ids, a storm with a profiler, a daemon with\n\
             everything on, damaged spools\n\
-            Each trial and each fuzz target takes about N minutes (default 10). `live` runs the trials, `fuzz` the targets\n\
-            spool, print and format; without a name, both.",
+            Each trial and each fuzz target takes about N minutes (default 10). `live` runs the trials, `audit` only the one that\n\
+            compares recordings with the kernel's counters, `fuzz` the targets spool, print and format; without a name, all.",
     run,
 };
 
-const KINDS: [&str; 2] = ["live", "fuzz"];
+const KINDS: [&str; 3] = ["live", "audit", "fuzz"];
 
 /// What multiplies the work of a trial, as `integration_tests::ENV_SOAK` says.
 const ENV_SOAK: &str = "TRACER_AGENT_SOAK";
@@ -48,9 +48,11 @@ fn run(args: &[String]) -> Result {
         let arguments = TARGETS.map(str::to_owned).into_iter().chain(["--seconds".to_owned(), seconds]);
         (super::fuzz::TASK.run)(&arguments.collect::<Vec<_>>())?;
     }
-    if !wanted("live") {
-        return Ok(());
-    }
+    let trials = match (wanted("live"), wanted("audit")) {
+        (true, _) => "soak::",
+        (false, true) => "audit::soak::",
+        (false, false) => return Ok(()),
+    };
     // A process of its own: the variable is for it.
-    process::run(process::cargo(["xtask", "test", "--suite", "live", "soak::"]).env(ENV_SOAK, times))
+    process::run(process::cargo(["xtask", "test", "--suite", "live", trials]).env(ENV_SOAK, times))
 }
