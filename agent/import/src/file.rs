@@ -34,6 +34,8 @@ const FTRACE: &str = "ftrace";
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     events: u64,
+    /// Of those, events of a state dump.
+    dumped: u64,
     span: Option<(u64, u64)>,
     /// Losses that are marked among the records.
     marked: u64,
@@ -78,6 +80,8 @@ pub(super) fn write<W: Write + Seek>(
             .and_then(|_| facts.provenance.clock.as_ref()?.uncertainty_ns),
         ..Ledger::default()
     };
+    let dump: Vec<bool> = events.iter().map(Event::is_of_state_dump).collect();
+    let mut dumped = Vec::new();
     let streams: BTreeMap<(BufferId, u32), Stream> = streams.into_iter().collect();
     for (index, name) in buffers.iter().enumerate() {
         let id = BufferId(index as u32);
@@ -86,7 +90,8 @@ pub(super) fn write<W: Write + Seek>(
             let clock = facts.clock.as_str();
             let mut buffer = writer.begin_buffer(Buffer { name, clock, page_size: layout.page_size })?;
             for ((_, cpu), Stream { index, lost }) in streams.range((id, 0)..=(id, u32::MAX)) {
-                let mut records = Records { endian, ids: &ids, items: spool.take(*index)?, layout };
+                let items = spool.take(*index)?;
+                let mut records = Records { endian, ids: &ids, dump: &dump, items, layout };
                 let written = records.write(&mut buffer, *cpu)?;
                 imported.add(written, *lost);
                 cpus.push((*cpu, written, *lost));
@@ -95,8 +100,9 @@ pub(super) fn write<W: Write + Seek>(
         }
         statistics(&mut writer, name, &cpus)?;
         ledger.cpus.extend(cpus.iter().map(|(cpu, written, lost)| ledger_row(name, *cpu, *written, *lost)));
+        dumped.extend(cpus.iter().map(|(_, written, _)| written.dumped));
     }
-    for ledger in provenance::ledgers(ledger, &facts.provenance.ledgers, MAX_CPUS) {
+    for ledger in provenance::ledgers(ledger, &dumped, &facts.provenance.ledgers, MAX_CPUS) {
         writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes: ledger.to_bytes() })?;
     }
     if let Some((first, _)) = imported.span.filter(|_| !processes.is_empty()) {
@@ -297,6 +303,8 @@ fn ledger_row(buffer: &str, cpu: u32, written: Written, lost: Lost) -> LedgerCpu
 struct Records<'a> {
     endian: Endian,
     ids: &'a [u16],
+    /// By event, whether it is one of a state dump.
+    dump: &'a [bool],
     items: Merge<'a>,
     layout: PageLayout,
 }
@@ -307,7 +315,7 @@ impl Records<'_> {
         buffer: &mut BufferWriter<'_, W>,
         cpu: u32,
     ) -> Result<Written, ImportError> {
-        let Self { endian, ids, items, layout } = self;
+        let Self { endian, ids, dump, items, layout } = self;
         let mut out = buffer.begin_cpu(cpu)?;
         let mut pages = PageBuilder::with_layout(*layout);
         let mut record = Vec::new();
@@ -334,6 +342,7 @@ impl Records<'_> {
                 }
             }
             written.events += 1;
+            written.dumped += u64::from(dump.get(kind as usize).copied().unwrap_or(false));
             written.span = Some((written.span.map_or(time, |span| span.0), time));
         }
         if let Some(page) = pages.finish() {

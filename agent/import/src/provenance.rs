@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stdx::escapes;
 use tracedat::Uname;
 use tracedat::initial_state::Host;
-use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent, Losses};
+use tracedat::ledger::{Ledger, LedgerCpu};
 use tracedat::provenance::{BufferName, Provenance, Texts, Threads};
 
 use crate::{BufferId, Sink};
@@ -59,15 +59,34 @@ pub(crate) fn threads(threads: &Threads, sink: &mut Sink<'_>) {
 }
 
 /// The ledgers of an imported file: `own` has the counts of its CPUs and its clock, and gets what was chosen
-/// and left out from the first one of the recording.
-pub(crate) fn ledgers(own: Ledger, of_recording: &[Ledger], most_cpus: u32) -> Vec<Ledger> {
+/// and left out from the first one of the recording. `dumped` has for each of those CPUs how many of its
+/// records are an exporter's state dump, which no recording counts.
+///
+/// Somebody may have cut the source since it was exported. Counts of the recording are taken only if the
+/// source has as many records as they say.
+pub(crate) fn ledgers(own: Ledger, dumped: &[u64], of_recording: &[Ledger], most_cpus: u32) -> Vec<Ledger> {
     let Some((first, others)) = of_recording.split_first() else { return vec![own] };
     let key = |row: &LedgerCpu| (row.channel.clone(), row.cpu);
+    let dumped = dumped.iter().copied().chain(std::iter::repeat(0));
+    let counted: BTreeMap<_, (u64, u64)> = own
+        .cpus
+        .iter()
+        .zip(dumped)
+        .map(|(row, dumped)| (key(row), (row.stored.unwrap_or(0), dumped)))
+        .collect();
+    let is_whole = |row: &LedgerCpu| {
+        let (stored, dumped) = counted.get(&key(row)).copied().unwrap_or_default();
+        row.stored.is_some_and(|count| count == stored || count + dumped == stored)
+    };
+    let of_file = |ledger: &Ledger| {
+        let is_whole = !ledger.part && ledger.cpus.iter().all(is_whole);
+        if is_whole { ledger.clone() } else { of_part(ledger) }
+    };
     let mut rows: BTreeMap<_, LedgerCpu> = of_recording
         .iter()
-        .flat_map(|ledger| ledger.cpus.iter().map(move |row| (key(row), (ledger.part, row.clone()))))
-        .filter(|(_, (is_part, row))| !is_part && row.cpu < most_cpus)
-        .map(|(key, (_, row))| (key, row))
+        .filter(|ledger| !ledger.part)
+        .flat_map(|ledger| ledger.cpus.iter().filter(|row| row.cpu < most_cpus && is_whole(row)))
+        .map(|row| (key(row), row.clone()))
         .collect();
     let mut cpus: Vec<LedgerCpu> = own
         .cpus
@@ -82,29 +101,37 @@ pub(crate) fn ledgers(own: Ledger, of_recording: &[Ledger], most_cpus: u32) -> V
     let ledger = Ledger {
         version: own.version,
         imported: own.imported.clone(),
-        part: false,
         clock: own.clock.clone(),
         realtime_offset_ns: own.realtime_offset_ns,
         realtime_uncertainty_ns: own.realtime_uncertainty_ns,
         cpus,
-        events: first.events.clone().map(|rows| if first.part { uncounted(rows) } else { rows }),
-        ..first.clone()
+        ..of_file(first)
     };
     let others = others.iter().map(|other| Ledger {
         version: own.version,
         imported: own.imported.clone(),
-        part: false,
         cpus: Vec::new(),
-        ..other.clone()
+        ..of_file(other)
     });
     std::iter::once(ledger).chain(others).collect()
 }
 
-/// Events of a recording that the file has a part of only: their counts are not the file's.
-fn uncounted(rows: Vec<LedgerEvent>) -> Vec<LedgerEvent> {
-    let uncounted =
-        |row| LedgerEvent { recorded: 0, cut: 0, lost: Losses::default(), lost_on: BTreeMap::new(), ..row };
-    rows.into_iter().map(uncounted).collect()
+/// The ledger of a recording of which the file has a part only: what was chosen, and nothing that was
+/// counted of all of it.
+fn of_part(ledger: &Ledger) -> Ledger {
+    let mut choices = ledger.event_choices();
+    choices.retain(|choice| choice.every_thread || choice.is_chosen());
+    Ledger {
+        part: false,
+        duration_ns: None,
+        covered: None,
+        recursion_misses: None,
+        names_lost: None,
+        events: None,
+        choices,
+        programs: None,
+        ..ledger.clone()
+    }
 }
 
 /// What an import counted of a CPU, with the counts that only its recorder has. Losses have their causes if
@@ -122,6 +149,7 @@ fn joined(own: LedgerCpu, of_recording: LedgerCpu) -> LedgerCpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tracedat::ledger::{Covered, EventChoice, LedgerEvent, Losses};
 
     fn row(cpu: u32, stored: u64, lost: u64, cause: &str) -> LedgerCpu {
         LedgerCpu {
@@ -154,7 +182,7 @@ mod tests {
         };
         let second =
             Ledger { only: vec!["CPUs 1".into()], cpus: vec![row(9, 1, 0, "")], ..Ledger::default() };
-        let made = ledgers(own.clone(), &[of_recording, second], 1 << 16);
+        let made = ledgers(own.clone(), &[], &[of_recording, second], 1 << 16);
         let expected = [
             filtered(row(0, 5, 2, "ring_full")),
             filtered(row(1, 5, 3, "by_recorder")),
@@ -166,17 +194,48 @@ mod tests {
             (&["the command".to_owned()][..], Some("CTF"))
         );
         assert_eq!((made.len(), made[1].cpus.len(), &*made[1].only), (2, 0, &["CPUs 1".to_owned()][..]));
-        assert_eq!(ledgers(own.clone(), &[], 8), std::slice::from_ref(&own));
-        let event = LedgerEvent { recorded: 4, filtered: 5, cut: 1, ..LedgerEvent::default() };
-        let part = Ledger {
-            part: true,
-            cpus: vec![row(0, 9, 2, "x")],
-            events: Some(vec![event]),
+        assert_eq!(ledgers(own.clone(), &[], &[], 8), std::slice::from_ref(&own));
+    }
+
+    #[test]
+    fn counts_of_a_recording_are_taken_where_the_source_has_all_of_it() {
+        let filtered = |row: LedgerCpu| LedgerCpu { filtered: Some(9), ..row };
+        let own = Ledger { cpus: vec![row(0, 7, 0, ""), row(1, 5, 0, "")], ..Ledger::default() };
+        let of_recording = |first, second, part| Ledger {
+            part,
+            duration_ns: Some(8),
+            covered: Some(Covered { from_ns: 1, to_ns: 9 }),
+            recursion_misses: Some(0),
+            names_lost: Some(0),
+            cpus: vec![filtered(row(0, first, 0, "")), filtered(row(1, second, 0, ""))],
+            events: Some(vec![
+                LedgerEvent { event: "a:a".into(), recorded: 4, ..LedgerEvent::default() },
+                LedgerEvent { event: "a:b".into(), recorded: 8, sampled_out: 2, ..LedgerEvent::default() },
+            ]),
             ..Ledger::default()
         };
-        let made = ledgers(own.clone(), &[part], 8);
-        assert_eq!((made[0].part, &made[0].cpus), (false, &own.cpus));
-        let uncounted = LedgerEvent { filtered: 5, ..LedgerEvent::default() };
-        assert_eq!(made[0].events, Some(vec![uncounted]));
+        // The first CPU has a state dump of two records, or the recording had them.
+        for (first, second) in [(5, 5), (7, 5)] {
+            let of_recording = of_recording(first, second, false);
+            let made = ledgers(own.clone(), &[2, 0], std::slice::from_ref(&of_recording), 8);
+            let cpus = vec![filtered(row(0, 7, 0, "")), filtered(row(1, 5, 0, ""))];
+            assert_eq!(made, [Ledger { cpus, ..of_recording }], "{first} {second}");
+        }
+        let choices = vec![EventChoice { event: "a:b".into(), is_sampled: true, ..EventChoice::default() }];
+        for (first, second, part, cpus) in [
+            (6, 5, false, vec![row(0, 7, 0, ""), filtered(row(1, 5, 0, ""))]),
+            (5, 6, false, vec![filtered(row(0, 7, 0, "")), row(1, 5, 0, "")]),
+            (5, 4, false, vec![filtered(row(0, 7, 0, "")), row(1, 5, 0, "")]),
+            (5, 5, true, own.cpus.clone()),
+        ] {
+            let made = ledgers(own.clone(), &[2, 0], &[of_recording(first, second, part)], 8);
+            let expected = Ledger { cpus, choices: choices.clone(), ..Ledger::default() };
+            assert_eq!(made, [expected], "{first} {second} {part}");
+        }
+        // A CPU that the source has nothing of.
+        let less = Ledger { cpus: vec![row(0, 7, 0, "")], ..Ledger::default() };
+        let made = ledgers(less.clone(), &[2], &[of_recording(5, 5, false)], 8);
+        assert_eq!(made[0].cpus, [filtered(row(0, 7, 0, ""))]);
+        assert_eq!((made[0].covered, &made[0].events), (None, &None));
     }
 }

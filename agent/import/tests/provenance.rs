@@ -351,6 +351,46 @@ fn what_was_chosen_and_counted_is_in_every_import() {
     }
 }
 
+/// What somebody may leave of an export: a text without one of its lines, a trace without one of its files.
+fn cut(source: &Path, format: &dyn Format) {
+    if format.name() == "perf-script" {
+        let text = fs::read_to_string(source).unwrap();
+        let mut is_first = true;
+        let is_left = |line: &&str| !(line.contains("[001]") && std::mem::take(&mut is_first));
+        fs::write(source, text.split_inclusive('\n').filter(is_left).collect::<String>()).unwrap();
+        return;
+    }
+    let kernel = source.join("kernel");
+    let streams = fs::read_dir(&kernel).unwrap().map(|entry| entry.unwrap().path());
+    let is_second = |path: &PathBuf| path.to_str().unwrap().ends_with("0_1");
+    let found: Vec<PathBuf> = streams.filter(is_second).collect();
+    assert_eq!(found.len(), 1, "{:?}", fs::read_dir(&kernel).unwrap().collect::<Vec<_>>());
+    fs::remove_file(&found[0]).unwrap();
+}
+
+#[test]
+fn an_export_that_was_cut_has_no_counts_of_the_whole() {
+    for format in FORMATS {
+        let dir = tempfile::tempdir().unwrap();
+        let path = original(dir.path(), &[ledger(Some(0))]);
+        let source = exported(&path, format, dir.path()).0;
+        cut(&source, format);
+        let found = Ledger::of(&opened(&imported(&source, dir.path()).0)).unwrap();
+        let name = format.name();
+        assert_eq!((found.covered, found.duration_ns, &found.events), (None, None, &None), "{name}");
+        assert_eq!((found.recursion_misses, found.pauses.len(), found.only.len()), (None, 1, 2), "{name}");
+        let chosen = found.event_choices().into_iter().map(|choice| choice.event);
+        let expected = ["block:block_rq_issue", "block:block_rq_complete", "syscalls:sys_enter_read"];
+        assert_eq!(chosen.collect::<Vec<_>>(), expected, "{name}");
+        let of_cpu = |cpu: u32| {
+            let rows = found.cpus.iter().filter(|row| (&*row.channel, row.cpu) == ("", cpu));
+            rows.map(|row| (row.own_threads, row.lost.total())).collect::<Vec<_>>()
+        };
+        assert_eq!(of_cpu(0), [(Some(3), 4)], "{name}");
+        assert!(of_cpu(1).is_empty() || of_cpu(1) == [(None, 0)], "{name}: {:?}", of_cpu(1));
+    }
+}
+
 #[test]
 fn the_machine_the_names_and_the_buffers_are_in_every_import() {
     for format in FORMATS {
