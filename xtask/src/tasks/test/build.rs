@@ -55,6 +55,12 @@ impl Program {
             (_, Kind::Unit) => "unit",
         }
     }
+
+    /// Whether its modules are subjects, not the whole program.
+    pub(super) fn has_subjects(&self) -> bool {
+        let is_of_subjects = matches!(self.package.as_str(), "vm-tests" | "integration-tests");
+        is_of_subjects && self.kind == Kind::Integration
+    }
 }
 
 /// What was built.
@@ -219,7 +225,10 @@ mod tests {
             ("integration-tests", "live", "live")
         );
         let found = program(&line("path+file:///w/tests#integration-tests@0.1.0", "test", "files", true));
-        assert_eq!(found.expect("a test").suite(), "files");
+        let found = found.expect("a test");
+        assert_eq!((found.suite(), found.has_subjects()), ("files", true));
+        let found = program(&line("path+file:///w/agent/tracedat#0.1.0", "test", "files", true));
+        assert!(!found.expect("a test").has_subjects());
         let found = program(&line("path+file:///w/tests#0.1.0", "lib", "tests", true)).expect("unit tests");
         assert_eq!((found.package.as_str(), found.suite()), ("tests", "unit"));
         assert_eq!(program(&line("path+file:///w/tests#0.1.0", "bin", "tests", false)), None);

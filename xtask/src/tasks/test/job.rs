@@ -65,7 +65,7 @@ pub(super) struct Choice<'a> {
 impl Job {
     /// The jobs of a program.
     pub(super) fn of_program(program: &Program, built: &Built, choice: Choice<'_>) -> Result<Vec<Self>> {
-        if !matches!(program.suite(), "live" | "vm") {
+        if !program.has_subjects() {
             let mut command = command(program, built)?;
             command.args(choice.filter).arg(ONE_BY_ONE);
             return Ok(vec![Self::new(program, &program.name, None, command, Runs::Anywhere)]);
@@ -75,7 +75,7 @@ impl Job {
         let places =
             tests.iter().filter(|test| is_wanted(test)).map(|test| (test.as_str(), place(program, test)));
         let mut places: Vec<_> = places.collect();
-        if choice.is_quick {
+        if choice.is_quick && program.suite() == "live" {
             let all: Vec<_> = places.iter().map(|(_, place)| (place.subject, place.test)).collect();
             let quick = quickest(program.suite(), &all);
             places.retain(|(_, place)| quick.contains(&(place.subject, place.test)));
@@ -182,15 +182,18 @@ struct Place<'n> {
 }
 
 fn place<'n>(program: &Program, name: &'n str) -> Place<'n> {
-    let (first, rest) = name.split_once("::").unwrap_or((name, name));
-    if program.suite() == "vm" {
-        return Place { subject: first, test: rest, runs: Runs::Busy };
-    }
-    if first != BESIDE {
-        return Place { subject: first, test: rest, runs: Runs::Recording };
-    }
-    let (subject, test) = rest.split_once("::").unwrap_or((rest, rest));
-    Place { subject, test, runs: Runs::Anywhere }
+    let halves = |name: &'n str| name.split_once("::").unwrap_or((name, name));
+    let (first, rest) = halves(name);
+    let (subject, test, runs) = match program.suite() {
+        "vm" => (first, rest, Runs::Busy),
+        "files" => (first, rest, Runs::Anywhere),
+        _ if first != BESIDE => (first, rest, Runs::Recording),
+        _ => {
+            let (subject, test) = halves(rest);
+            (subject, test, Runs::Anywhere)
+        }
+    };
+    Place { subject, test, runs }
 }
 
 /// Arguments for a program that has `tests`: it runs those of `subject` that are `wanted`. The name of the
@@ -289,20 +292,24 @@ mod tests {
 
     #[test]
     fn a_test_says_whether_it_runs_beside_others() {
-        let program = |package: &str| Program {
-            package: package.to_owned(),
-            dir: PathBuf::new(),
-            kind: Kind::Integration,
-            name: "live".to_owned(),
-            path: PathBuf::new(),
-        };
-        let of = |package: &str, name: &'static str| {
-            let Place { subject, test, runs } = place(&program(package), name);
+        let of = |package: &str, program: &str, name: &'static str| {
+            let program = Program {
+                package: package.to_owned(),
+                dir: PathBuf::new(),
+                kind: Kind::Integration,
+                name: program.to_owned(),
+                path: PathBuf::new(),
+            };
+            let Place { subject, test, runs } = place(&program, name);
             (subject, test, runs)
         };
-        assert_eq!(of("integration-tests", "stop::soak::a"), ("stop", "soak::a", Runs::Recording));
-        assert_eq!(of("integration-tests", "beside::report::a"), ("report", "a", Runs::Anywhere));
-        assert_eq!(of("integration-tests", "report::beside::a"), ("report", "beside::a", Runs::Recording));
-        assert_eq!(of("vm-tests", "boot::k6_1_cloud::a"), ("boot", "k6_1_cloud::a", Runs::Busy));
+        let live = |name| of("integration-tests", "live", name);
+        assert_eq!(live("stop::soak::a"), ("stop", "soak::a", Runs::Recording));
+        assert_eq!(live("beside::report::a"), ("report", "a", Runs::Anywhere));
+        assert_eq!(live("report::beside::a"), ("report", "beside::a", Runs::Recording));
+        let files = of("integration-tests", "files", "compare::exports::ctf");
+        assert_eq!(files, ("compare", "exports::ctf", Runs::Anywhere));
+        let vm = of("vm-tests", "guests", "boot::k6_1_cloud::a");
+        assert_eq!(vm, ("boot", "k6_1_cloud::a", Runs::Busy));
     }
 }
