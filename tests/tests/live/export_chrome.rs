@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use integration_tests::harness::{Ended, Ledger, agent, reported, run};
-use integration_tests::made_up::{Is, MadeUp};
-use integration_tests::trace_cmd::stored;
 use integration_tests::trace_processor::ask;
 use serde_json::Value;
 
@@ -31,7 +29,7 @@ fn nanos(text: &str) -> u64 {
 }
 
 /// The times of the instants of records, in the order of the file.
-fn times(path: &Path) -> Vec<u64> {
+pub(crate) fn times(path: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("{\"ph\":\"i\"") && !is_loss(line));
     let time = |line: &str| line.split_once("\"ts\":").unwrap().1.split_once(',').unwrap().0.to_owned();
@@ -58,7 +56,7 @@ fn exact(value: &Value) -> Value {
 }
 
 /// Exports a file, and compares every record with all that is told of it.
-fn check(file: &Path, dir: &Path) -> (PathBuf, Vec<Value>, Vec<Value>) {
+pub(crate) fn check(file: &Path, dir: &Path) -> (PathBuf, Vec<Value>, Vec<Value>) {
     let out = dir.join(format!("{}.json", file.file_stem().unwrap().to_str().unwrap()));
     export("chrome", file, &out).expect(0);
     let (head, events) = trace(&out);
@@ -82,20 +80,8 @@ fn check(file: &Path, dir: &Path) -> (PathBuf, Vec<Value>, Vec<Value>) {
 }
 
 /// What trace_processor did not understand of a trace.
-const WRONG: &str = "select name, value from stats where value > 0 and severity in ('error', 'data_loss') \
+pub(crate) const WRONG: &str = "select name, value from stats where value > 0 and severity in ('error', 'data_loss') \
     and name != 'flow_no_enclosing_slice'";
-
-#[test]
-fn every_record_and_field_of_stock_recordings_comes_back() {
-    let dir = tempfile::tempdir().unwrap();
-    for file in stored(dir.path()) {
-        let (out, events, _) = check(&file, dir.path());
-        let count = events.iter().filter(|event| ["X", "i"].iter().any(|kind| event["ph"] == *kind)).count();
-        let answers = ask(&out, &[WRONG, "select count(*) from slice"]);
-        assert_eq!(answers[0], Vec::<Vec<Value>>::new(), "{}", file.display());
-        assert_eq!(answers[1][0][0], count, "{}", file.display());
-    }
-}
 
 #[test]
 fn slices_are_those_that_perfetto_makes_of_the_same_recording() {
@@ -204,43 +190,6 @@ fn slices_are_those_that_perfetto_makes_of_the_same_recording() {
 }
 
 #[test]
-fn values_are_counters() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("trace.dat");
-    let mut made = MadeUp::new(&["power"]);
-    for (time, cpu, event, state) in [
-        (1000, 0, "cpu_frequency", 1_200_000),
-        (2000, 1, "cpu_frequency", 3_400_000),
-        (3000, 0, "cpu_idle", 2),
-        (4000, 0, "cpu_idle", 0xffff_ffff),
-        (5000, 0, "cpu_frequency", 800_000),
-    ] {
-        let fields = [("state", Is::Number(state)), ("cpu_id", Is::Number(cpu.into()))];
-        made.at((time, cpu), 0, event, &fields);
-    }
-    made.write(&file);
-    let (out, ..) = check(&file, dir.path());
-    let answers = ask(
-        &out,
-        &[
-            "select t.name, c.ts, c.value from counter c join counter_track t on c.track_id = t.id order by c.ts",
-        ],
-    );
-    let told: Vec<_> = answers[0]
-        .iter()
-        .map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap(), row[2].as_f64().unwrap()))
-        .collect();
-    let expected = [
-        ("cpu_frequency CPU 0 kHz", 1000, 1_200_000.0),
-        ("cpu_frequency CPU 1 kHz", 2000, 3_400_000.0),
-        ("cpu_idle CPU 0 state", 3000, 2.0),
-        ("cpu_idle CPU 0 state", 4000, -1.0),
-        ("cpu_frequency CPU 0 kHz", 5000, 800_000.0),
-    ];
-    assert_eq!(told, expected);
-}
-
-#[test]
 fn losses_are_told_with_their_number() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
@@ -251,19 +200,4 @@ fn losses_are_told_with_their_number() {
     let sum: u64 = losses.map(|event| event["args"]["count"].as_u64().unwrap_or(0)).sum();
     let lost = Ledger::of(&file).lost();
     assert!(lost > 0 && sum == lost, "{sum} {lost}");
-}
-
-#[test]
-fn times_that_a_double_cannot_hold_count_from_the_first_event() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("trace.dat");
-    let first = 1_795_688_174_292_265_561;
-    let mut made = MadeUp::new(&["sched"]);
-    made.switch((first, 0), (0, 0), 7);
-    made.switch((first + 1001, 0), (7, 1), 0);
-    made.write(&file);
-    let (out, events, _) = check(&file, dir.path());
-    assert_eq!(times(&out), [0, 1001]);
-    let ran = events.iter().find(|event| event["cat"] == "cpu" && event["name"] == "t7").unwrap();
-    assert_eq!(ran["dur"], 1.001);
 }

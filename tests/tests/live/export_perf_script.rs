@@ -7,23 +7,22 @@ use std::path::Path;
 use inferno::collapse::Collapse as _;
 use inferno::collapse::perf::{Folder, Options};
 use integration_tests::folded;
-use integration_tests::harness::{agent, agent_path, program, reported, run};
-use integration_tests::trace_cmd::stored;
+use integration_tests::harness::{agent, agent_path, program, run};
 
-fn export(file: &Path, to: &Path) -> String {
+pub(crate) fn export(file: &Path, to: &Path) -> String {
     run(agent("/".as_ref(), ["export", "--force", "--format", "perf-script"]).arg(file).arg(to)).expect(0);
     std::fs::read_to_string(to).unwrap()
 }
 
 /// The fields of a line of a record.
 #[derive(Debug, PartialEq, Eq)]
-struct Line<'t> {
+pub(crate) struct Line<'t> {
     comm: &'t str,
     pid: i64,
-    tid: i64,
-    cpu: u32,
-    nanos: u64,
-    event: &'t str,
+    pub(crate) tid: i64,
+    pub(crate) cpu: u32,
+    pub(crate) nanos: u64,
+    pub(crate) event: &'t str,
     text: &'t str,
 }
 
@@ -49,38 +48,9 @@ fn line(line: &str) -> Line<'_> {
 }
 
 /// The lines of records: neither frames, nor what ends them, nor comments.
-fn records(text: &str) -> Vec<Line<'_>> {
+pub(crate) fn records(text: &str) -> Vec<Line<'_>> {
     let is_record = |line: &&str| !line.is_empty() && !line.starts_with(['\t', '#']);
     text.lines().filter(is_record).map(line).collect()
-}
-
-#[test]
-fn every_record_of_stock_recordings_is_a_line_or_the_frames_of_one() {
-    let dir = tempfile::tempdir().unwrap();
-    for file in stored(dir.path()) {
-        let text = export(&file, &dir.path().join("out"));
-        let told = reported(&file);
-        let losses = told.iter().filter(|record| record["lost"] != 0).count();
-        assert_eq!(text.lines().filter(|line| line.starts_with("# CPU ")).count(), losses);
-        let is_stack = |name: &str| name.ends_with("_stack");
-        // By CPU: of events at one time, those of any CPU come first.
-        let mut expected: BTreeMap<u64, Vec<(u64, i64, String)>> = BTreeMap::new();
-        for record in told.iter().filter(|record| !is_stack(record["event"].as_str().unwrap())) {
-            let name =
-                format!("{}:{}", record["system"].as_str().unwrap(), record["event"].as_str().unwrap());
-            let (time, pid) = (record["timestamp"].as_u64().unwrap(), record["pid"].as_i64().unwrap());
-            expected.entry(record["cpu"].as_u64().unwrap()).or_default().push((time, pid, name));
-        }
-        let mut found: BTreeMap<u64, Vec<(u64, i64, String)>> = BTreeMap::new();
-        let mut before = 0;
-        for record in records(&text).into_iter().filter(|record| !is_stack(record.event)) {
-            assert!(before <= record.nanos, "{record:?}");
-            before = record.nanos;
-            let entry = (record.nanos, record.tid, record.event.to_owned());
-            found.entry(record.cpu.into()).or_default().push(entry);
-        }
-        assert_eq!(found, expected, "{}", file.display());
-    }
 }
 
 #[test]

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use integration_tests::duckdb::{ask, python};
 use integration_tests::harness::{Ledger, agent, agent_path, reported, run};
 use integration_tests::tables::export;
-use integration_tests::trace_cmd::stored;
 use serde_json::Value;
 
-const FORMATS: [&str; 4] = ["csv", "jsonl", "parquet", "arrow"];
+pub(crate) const FORMATS: [&str; 4] = ["csv", "jsonl", "parquet", "arrow"];
 
 /// Whether a number in a table, or each one of a list, is the address that the report has as a text.
 fn is_address(value: &Value, told: &Value) -> bool {
@@ -59,7 +58,7 @@ fn compare(row: &Value, record: &Value) {
 }
 
 /// Exports a file and compares every row of every event's table. Gives the directory.
-fn check(file: &Path, format: &str, dir: &Path) -> PathBuf {
+pub(crate) fn check(file: &Path, format: &str, dir: &Path) -> PathBuf {
     let out = dir.join(format!("{}.{format}", file.file_stem().unwrap().to_str().unwrap()));
     export(file, format, &out).expect(0);
     let mut records = BTreeMap::<(String, String), Vec<Value>>::new();
@@ -106,16 +105,6 @@ fn check(file: &Path, format: &str, dir: &Path) -> PathBuf {
         }
     }
     out
-}
-
-#[test]
-fn tables_of_stock_recordings_have_every_record_and_field() {
-    let dir = tempfile::tempdir().unwrap();
-    for file in stored(dir.path()) {
-        for format in FORMATS {
-            check(&file, format, dir.path());
-        }
-    }
 }
 
 #[test]
@@ -192,19 +181,6 @@ fn losses_and_gaps_are_tables() {
     assert_eq!(found[0][0]["recorded"].as_u64(), Some(reported(&file).len() as u64));
 }
 
-#[test]
-fn directories_of_tables_are_exports() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = stored(dir.path()).remove(0);
-    let out = dir.path().join("out");
-    export(&file, "csv", &out).expect(0);
-    assert!(export(&file, "jsonl", &out).err.contains("--force replaces it"));
-    run(agent("/".as_ref(), ["export", "--force", "--format", "jsonl"]).arg(&file).arg(&out)).expect(0);
-    assert!(out.join("hosts.jsonl").is_file() && !out.join("hosts.csv").exists());
-    let told = run(agent("/".as_ref(), ["info"]).arg(&out));
-    assert!(told.err.contains("duckdb -init tables.sql"), "{told:?}");
-}
-
 /// A table in a notebook: what pyarrow reads of a stream, as pandas and Polars have it; and what Polars reads
 /// by itself, of a stream and of a file. The last line tells how a reader fared that stopped early.
 const NOTEBOOK: &str = "
@@ -262,39 +238,6 @@ fn notebooks_read_a_table_from_a_pipe() {
                 assert_eq!(value, told, "{column}: {row} {record}");
             }
         }
-    }
-}
-
-#[test]
-fn one_table_goes_to_standard_output() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = stored(dir.path()).remove(0);
-    let event = reported(&file).remove(0);
-    let (system, event) = (event["system"].as_str().unwrap(), event["event"].as_str().unwrap());
-    let export = |args: &[&str]| run(agent("/".as_ref(), ["export"]).args(args).arg(&file).arg("-"));
-    for format in ["csv", "jsonl"] {
-        let out = dir.path().join(format);
-        let args = ["export", "--format", format, "--table", event, "--table", "gaps"];
-        run(agent("/".as_ref(), args).arg(&file).arg(&out)).expect(0);
-        let mut names: Vec<String> = std::fs::read_dir(&out)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        let table = format!("{system}.{event}.{format}");
-        assert_eq!(names, [format!("gaps.{format}"), table.clone(), "tables.sql".to_owned()]);
-        let told = export(&["--format", format, "--table", &format!("{system}:{event}")]).expect(0);
-        assert_eq!(told.out, std::fs::read_to_string(out.join(table)).unwrap());
-    }
-    assert!(export(&["--format", "csv", "--table", "none"]).expect(1).err.contains("no table none"));
-    for args in [
-        &["--format", "csv"][..],
-        &["--format", "csv", "--table", "gaps", "--table", "hosts"],
-        &["--format", "parquet", "--table", "gaps"],
-        &["--format", "html"],
-        &["--format", "html", "--table", "gaps"],
-    ] {
-        export(args).expect(2);
     }
 }
 

@@ -68,7 +68,6 @@ mod snapshot;
 mod stacks;
 mod start_stop;
 mod stop;
-mod store;
 mod storm;
 mod stream;
 mod strings;

@@ -10,8 +10,6 @@ use integration_tests::trace_cmd::Line;
 use integration_tests::workload;
 use serde_json::Value;
 
-use super::recording;
-
 /// Fails unless durations are these.
 #[track_caller]
 fn assert_times(told: &Value, expected: &Durations, of: &str) {
@@ -28,7 +26,7 @@ fn assert_times(told: &Value, expected: &Durations, of: &str) {
 }
 
 /// What threads and CPUs did. Gives how many waits were compared.
-fn compare_threads(path: &Path, lines: &[Line]) -> usize {
+pub(crate) fn compare_threads(path: &Path, lines: &[Line]) -> usize {
     let told = answer("sched", path, &[]);
     let expected = stock::threads(lines);
     assert_eq!(expected.unseen, BTreeSet::new(), "{}", path.display());
@@ -79,7 +77,7 @@ fn compare_threads(path: &Path, lines: &[Line]) -> usize {
 }
 
 /// System calls. Gives how many were compared.
-fn compare_calls(path: &Path, lines: &[Line]) -> usize {
+pub(crate) fn compare_calls(path: &Path, lines: &[Line]) -> usize {
     let told = answer("syscalls", path, &[]);
     let expected = stock::calls(lines);
     let names = stock::call_names();
@@ -121,7 +119,7 @@ fn compare_calls(path: &Path, lines: &[Line]) -> usize {
 }
 
 /// Interrupts. Gives how many handlers and soft interrupts were compared.
-fn compare_irqs(path: &Path, lines: &[Line]) -> [usize; 2] {
+pub(crate) fn compare_irqs(path: &Path, lines: &[Line]) -> [usize; 2] {
     let told = answer("irq", path, &[]);
     let expected = stock::irqs(lines);
     let mut hard = 0;
@@ -149,17 +147,6 @@ fn compare_irqs(path: &Path, lines: &[Line]) -> [usize; 2] {
         assert!(hard + soft <= whole, "{cpu}");
     }
     [hard, soft]
-}
-
-#[test]
-fn answers_of_stocks_recordings_are_those_of_its_text() {
-    let sched = recording("k6.12-sched-irq-timer-zstd.dat");
-    let lines = stock::lines(&sched);
-    assert!(compare_threads(&sched, &lines) > 50);
-    let [_, soft] = compare_irqs(&sched, &lines);
-    assert!(soft > 100);
-    let calls = recording("k6.12-instances.dat");
-    assert!(compare_calls(&calls, &stock::lines(&calls)) > 100);
 }
 
 /// Records a load until no switch is missing, and gives the lines: some virtual machines hide threads of
@@ -191,43 +178,4 @@ fn answers_of_our_recordings_are_those_of_stocks_text() {
     let [hard, soft] = compare_irqs(&file, &lines);
     println!("{waits} waits, {calls} calls, {hard} handlers, {soft} soft interrupts");
     assert!(waits > 1000 && calls > 1000 && hard > 10 && soft > 100);
-}
-
-#[test]
-fn a_part_of_a_recording_is_that_part() {
-    let path = recording("k6.12-sched-irq-timer-zstd.dat");
-    let lines = stock::lines(&path);
-    let whole = answer("sched", &path, &[]);
-    let (begin, end) = (number(&whole, "covered.from_ns"), number(&whole, "covered.to_ns"));
-    assert_eq!((begin, end), (lines[0].time, lines.last().unwrap().time));
-    // Two halves are the whole: what lasts over the middle is cut there.
-    let time = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
-    let middle = time(begin.midpoint(end));
-    let halves = [answer("sched", &path, &["--to", &middle]), answer("sched", &path, &["--from", &middle])];
-    for (index, cpu) in list(&whole, "cpus").iter().enumerate() {
-        for name in ["busy_ns", "idle_ns"] {
-            let parts: u64 = halves.iter().map(|half| number(&list(half, "cpus")[index], name)).sum();
-            assert_eq!(parts, number(cpu, name), "{name} of {cpu}");
-        }
-    }
-    // An end behind the recording's is the recording's.
-    let beyond = answer("sched", &path, &["--from", "0", "--to", &time(end + 5_000_000_000)]);
-    assert_eq!(beyond, whole);
-    // Each CPU has its own records.
-    let mut switches = 0;
-    for cpu in ["0", "1"] {
-        let part = answer("sched", &path, &["--cpu", cpu]);
-        let cpus = list(&part, "cpus");
-        assert_eq!(cpus, [list(&whole, "cpus")[cpu.parse::<usize>().unwrap()].clone()]);
-        switches += list(&part, "threads").iter().map(|thread| number(thread, "switches")).sum::<u64>();
-    }
-    let all: u64 = list(&whole, "threads").iter().map(|thread| number(thread, "switches")).sum();
-    assert_eq!(switches, all);
-    // Threads by number and by name.
-    let some = answer("sched", &path, &["--comm", "ls", "--comm", "rcu_*"]);
-    let names: BTreeSet<&str> = list(&some, "threads").iter().map(|thread| text(thread, "comm")).collect();
-    assert_eq!(names, BTreeSet::from(["ls", "rcu_preempt"]));
-    let tid = number(&list(&some, "threads")[0], "tid").to_string();
-    let one = answer("sched", &path, &["--pid", &tid]);
-    assert_eq!(list(&one, "threads"), &list(&some, "threads")[..1]);
 }

@@ -3,8 +3,14 @@
 //! any test is not here.
 
 mod analysis;
+mod analyze;
 mod binaries;
+mod export_chrome;
 mod export_html;
+mod export_perf_script;
+mod export_perfetto;
+mod export_tables;
 mod filter_stock;
 mod hostile_names;
+mod store;
 mod tables_questions;

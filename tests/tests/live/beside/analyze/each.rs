@@ -7,8 +7,10 @@ use integration_tests::harness::{self, run};
 use integration_tests::made_up::{Is, MadeUp};
 use serde_json::Value;
 
+use crate::analyze::each_analysis;
+
 const ANALYSES: [(&str, &[&str]); 10] =
-    super::each_analysis(&["--event", "sched_waking"], &["--event", "sched", "--weight", "time"]);
+    each_analysis(&["--event", "sched_waking"], &["--event", "sched", "--weight", "time"]);
 
 const SYSTEMS: [&str; 9] =
     ["sched", "task", "irq", "raw_syscalls", "block", "kmem", "lock", "ftrace", "timer"];
