@@ -1,11 +1,14 @@
-//! A session daemon of a test, asked with curl.
+//! A session daemon of a test. Users send requests with curl, root from this process: tests poll, and
+//! starting a client takes many times as long as an answer.
 
 use std::{
     fs::Permissions,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    io::{self, Read as _, Write as _},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
     str::FromStr,
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -23,6 +26,9 @@ pub const GID: u32 = 60;
 
 /// How a daemon ends that has handed its sessions over.
 pub const HANDED_OVER: i32 = 117;
+
+/// How long an answer may take to begin, or to go on.
+const ANSWER: Duration = Duration::from_mins(2);
 
 /// A user that asks.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +231,7 @@ impl Daemon {
         }
         self.process = Some(Running::start(&mut command));
         drop(passed);
-        wait_for("the daemon", || std::os::unix::net::UnixStream::connect(self.socket()).ok());
+        wait_for("the daemon", || UnixStream::connect(self.socket()).ok());
         // Connections wait until it goes on with earlier sessions, and does what its configuration says.
         let status = self.ask("GET", "/v1/sessions", None).0;
         assert_eq!(status, 200, "the daemon does not answer");
@@ -285,35 +291,47 @@ impl Daemon {
 
     /// Asks as a user; the status is 0 where there was no answer.
     pub fn ask_as(&self, user: User, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
-        let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--max-time", "120", "--unix-socket"]).arg(self.socket());
-        curl.args(["--request", method, "--write-out", "\n%{http_code}"])
-            .arg(format!("http://localhost{path}"));
-        if let Some(body) = body {
-            curl.args(["--header", "content-type: application/json", "--data", &body.to_string()]);
-        }
-        // The group first: afterwards there is no right to it.
-        curl.gid(user.gid).uid(user.uid);
-        let output = curl.output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let (answer, status) = text.rsplit_once('\n').unwrap_or(("", "000"));
-        (status.parse().unwrap_or(0), serde_json::from_str(answer).unwrap_or(Value::Null))
+        let body = body.map(Value::to_string);
+        let (status, answer) = self.request(user, method, path, None, body.as_deref());
+        (status, serde_json::from_str(&answer).unwrap_or(Value::Null))
     }
 
     /// The metrics that a user is told, in OpenMetrics' format or Prometheus' older one.
     #[track_caller]
     pub fn metrics_as(&self, user: User, is_open: bool) -> String {
         let accept = if is_open { "application/openmetrics-text" } else { "text/plain" };
+        let (status, answer) = self.request(user, "GET", "/v1/metrics", Some(accept), None);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// The status and the body of an answer; 0 where there was none.
+    fn request(
+        &self,
+        user: User,
+        method: &str,
+        path: &str,
+        accept: Option<&str>,
+        body: Option<&str>,
+    ) -> (u16, String) {
+        if user.uid == ROOT.uid && user.gid == ROOT.gid {
+            return request_here(&self.socket(), method, path, accept, body).unwrap_or_default();
+        }
         let mut curl = Command::new("curl");
-        curl.args(["--silent", "--show-error", "--fail", "--max-time", "120", "--unix-socket"]);
-        curl.arg(self.socket()).args([
-            "--header",
-            &format!("accept: {accept}"),
-            "http://localhost/v1/metrics",
-        ]);
+        curl.args(["--silent", "--show-error", "--unix-socket"]).arg(self.socket());
+        curl.args(["--max-time", &ANSWER.as_secs().to_string(), "--request", method]);
+        curl.args(["--write-out", "\n%{http_code}"]).arg(format!("http://localhost{path}"));
+        if let Some(accept) = accept {
+            curl.args(["--header", &format!("accept: {accept}")]);
+        }
+        if let Some(body) = body {
+            curl.args(["--header", "content-type: application/json", "--data", body]);
+        }
+        // The group first: afterwards there is no right to it.
         let output = curl.gid(user.gid).uid(user.uid).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (answer, status) = text.rsplit_once('\n').unwrap_or(("", "000"));
+        (status.parse().unwrap_or(0), answer.to_owned())
     }
 
     /// The value of a metric as root is told it: of the series of this name, with its labels if it has some.
@@ -350,6 +368,30 @@ impl Daemon {
             self.tell_as(user, "POST", &format!("{channels}/channel0/rules"), Some(rule));
         }
     }
+}
+
+/// Requests in this process. An answer to HTTP/1.0 is what comes until the end of the connection.
+fn request_here(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    accept: Option<&str>,
+    body: Option<&str>,
+) -> io::Result<(u16, String)> {
+    let mut head =
+        format!("{method} {path} HTTP/1.0\r\nhost: localhost\r\naccept: {}\r\n", accept.unwrap_or("*/*"));
+    if let Some(body) = body {
+        head += &format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    }
+    let mut connection = UnixStream::connect(socket)?;
+    connection.set_read_timeout(Some(ANSWER))?;
+    // Who refuses a request need not read all of it, and answers all the same.
+    let _ = connection.write_all(format!("{head}\r\n{}", body.unwrap_or_default()).as_bytes());
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
 }
 
 /// A name as a part of a path in a request (RFC 3986, section 2.1).

@@ -1,4 +1,4 @@
-//! Recording sessions of the daemon, asked with curl as anybody would.
+//! Recording sessions of the daemon.
 
 mod analyses;
 mod archives;
