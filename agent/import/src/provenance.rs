@@ -74,19 +74,30 @@ pub(crate) fn ledgers(own: Ledger, dumped: &[u64], of_recording: &[Ledger], most
         .zip(dumped)
         .map(|(row, dumped)| (key(row), (row.stored.unwrap_or(0), dumped)))
         .collect();
-    let is_whole = |row: &LedgerCpu| {
-        let (stored, dumped) = counted.get(&key(row)).copied().unwrap_or_default();
-        row.stored.is_some_and(|count| count == stored || count + dumped == stored)
-    };
+    // Recordings that follow one another have ledgers with rows of the same CPUs.
+    let mut of_cpus: BTreeMap<_, Vec<&LedgerCpu>> = BTreeMap::new();
+    for row in of_recording.iter().filter(|ledger| !ledger.part).flat_map(|ledger| &ledger.cpus) {
+        of_cpus.entry(key(row)).or_default().push(row);
+    }
+    of_cpus.retain(|key, rows| {
+        let (stored, dumped) = counted.get(key).copied().unwrap_or_default();
+        let sum = rows.iter().try_fold(0_u64, |sum, row| sum.checked_add(row.stored?));
+        sum.is_some_and(|count| count == stored || count.checked_add(dumped) == Some(stored))
+    });
+    let has_all =
+        |ledger: &Ledger| !ledger.part && ledger.cpus.iter().all(|row| of_cpus.contains_key(&key(row)));
+    // Further ledgers of a file that was imported have no rows.
+    let has_all_of_all = of_recording.iter().all(has_all) && !of_cpus.is_empty();
     let of_file = |ledger: &Ledger| {
-        let is_whole = !ledger.part && ledger.cpus.iter().all(is_whole);
+        let is_whole = if ledger.cpus.is_empty() { has_all_of_all } else { has_all(ledger) };
         if is_whole { ledger.clone() } else { of_part(ledger) }
     };
-    let mut rows: BTreeMap<_, LedgerCpu> = of_recording
+    let mut rows: BTreeMap<_, LedgerCpu> = of_cpus
         .iter()
-        .filter(|ledger| !ledger.part)
-        .flat_map(|ledger| ledger.cpus.iter().filter(|row| row.cpu < most_cpus && is_whole(row)))
-        .map(|row| (key(row), row.clone()))
+        .filter_map(|(key, rows)| match rows[..] {
+            [row] if row.cpu < most_cpus => Some((key.clone(), row.clone())),
+            _ => None,
+        })
         .collect();
     let mut cpus: Vec<LedgerCpu> = own
         .cpus
@@ -231,6 +242,23 @@ mod tests {
             let made = ledgers(own.clone(), &[2, 0], &[of_recording(first, second, part)], 8);
             let expected = Ledger { cpus, choices: choices.clone(), ..Ledger::default() };
             assert_eq!(made, [expected], "{first} {second} {part}");
+        }
+        // The ledger of another recording, whose rows an earlier import had.
+        for (stored, is_whole) in [(5, true), (4, false)] {
+            let other = Ledger { cpus: vec![], ..of_recording(0, 0, false) };
+            let made = ledgers(own.clone(), &[2, 0], &[of_recording(5, stored, false), other], 8);
+            assert_eq!(
+                (made[1].covered.is_some(), made[1].events.is_some()),
+                (is_whole, is_whole),
+                "{stored}"
+            );
+        }
+        // Two recordings, one after the other.
+        for (second, is_whole) in [(2, true), (1, false)] {
+            let all = [of_recording(3, 5, false), of_recording(second, 0, false)];
+            let made = ledgers(own.clone(), &[2, 0], &all, 8);
+            assert_eq!(made[0].events.is_some() && made[1].events.is_some(), is_whole, "{second}");
+            assert_eq!(made[0].cpus, own.cpus, "{second}");
         }
         // A CPU that the source has nothing of.
         let less = Ledger { cpus: vec![row(0, 7, 0, "")], ..Ledger::default() };
