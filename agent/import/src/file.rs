@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
-use super::sink::MAX_CPUS;
 use super::sink::{Event, Facts, LOSS, Lost, Stream};
+use super::sink::{MAX_CPUS, is_of_state_dump};
 use super::spool::Merge;
 use super::{BufferId, ImportError, Imported, Sink, event, provenance};
 use ftrace_event::{Cmdlines, Endian};
@@ -80,7 +80,7 @@ pub(super) fn write<W: Write + Seek>(
             .and_then(|_| facts.provenance.clock.as_ref()?.uncertainty_ns),
         ..Ledger::default()
     };
-    let dump: Vec<bool> = events.iter().map(Event::is_of_state_dump).collect();
+    let dump: Vec<bool> = events.iter().map(|event| is_of_state_dump(&event.name)).collect();
     let mut dumped = Vec::new();
     let streams: BTreeMap<(BufferId, u32), Stream> = streams.into_iter().collect();
     for (index, name) in buffers.iter().enumerate() {

@@ -22,8 +22,10 @@ pub(super) const MAX_RECORD: usize = (1 << 20) - 24;
 /// CPUs with higher numbers are more likely damage than a machine, and readers make arrays of all below.
 pub(super) const MAX_CPUS: u32 = 1 << 16;
 
-/// What the names of events of a state dump begin with.
-pub(super) const STATE_DUMP: &str = "lttng_statedump_";
+/// Whether an event of this name belongs to a state dump, of LTTng or of an export in its format.
+pub(super) fn is_of_state_dump(name: &str) -> bool {
+    name.starts_with("lttng_statedump_")
+}
 
 /// More buffers than any recording has.
 const MAX_BUFFERS: usize = 1 << 12;
@@ -110,13 +112,6 @@ pub(super) struct Event {
     pub(super) wanted: Option<u16>,
     /// Of an event that was described by its fields.
     layout: Option<Layout>,
-}
-
-impl Event {
-    /// Whether it says what there was when LTTng's recording began, or an export in LTTng's format.
-    pub(super) fn is_of_state_dump(&self) -> bool {
-        self.name.starts_with(STATE_DUMP)
-    }
 }
 
 /// Losses of a CPU of a buffer.

@@ -12,7 +12,7 @@ use super::schema::{Clock, Trace};
 use super::stream::Item;
 use super::threads::Threads;
 use super::types::{Struct, Type};
-use crate::sink::{MAX_CPUS, STATE_DUMP};
+use crate::sink::{MAX_CPUS, is_of_state_dump};
 use crate::{At, BufferId, ImportError, Sink, Source, provenance};
 use ftrace_event::Endian;
 use tracedat::Uname;
@@ -255,7 +255,7 @@ fn firsts(part: &Part, total: &mut u64) -> Result<Vec<First>, CtfError> {
 /// The name of a channel, by that of a file: `channel0_1`, `channel0_1_7`. State dumps have none.
 fn channel(part: &Part, file: &First) -> Option<String> {
     let stream = part.trace.streams.get(&file.stream)?;
-    if !stream.events.is_empty() && stream.events.iter().all(|event| event.name.starts_with(STATE_DUMP)) {
+    if !stream.events.is_empty() && stream.events.iter().all(|event| is_of_state_dump(&event.name)) {
         return None;
     }
     let name = file.name.to_str()?;
@@ -423,7 +423,7 @@ impl Importer<'_, '_> {
         let state = self.streams.entry((packet.stream, cpu)).or_default();
         state.last = state.last.max(time);
         let (common, is_known) = plan.common((event, time), &mut state.thread, &mut self.threads);
-        if !is_known && tracing.tracer == Tracer::LttngModules && !event.class.name.starts_with(STATE_DUMP) {
+        if !is_known && tracing.tracer == Tracer::LttngModules && !is_of_state_dump(&event.class.name) {
             self.unknown_threads += 1;
         }
         let floats = plan.columns.floats;
