@@ -342,7 +342,7 @@ mod tests {
     fn every_kernel_has_its_module_of_tests() {
         let modules: Vec<_> = Kernel::names("*").expect("some").into_iter().map(crate::module_name).collect();
         let made = ["k6_1_cloud", "k6_1_rt", "k6_12_cloud", "k6_12_generic", "k6_12_rt", "newest_cloud"];
-        assert_eq!(modules, made, "on_every_kernel! makes these");
+        assert_eq!(modules, made, "tests name these");
     }
 
     #[test]

@@ -132,65 +132,57 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// Makes tests of functions that take a [`Kernel`]: each on every kernel of a fixed series, in a module named
-/// after it.
+/// Makes tests of functions that take a [`Kernel`], each on the kernels whose [modules](module_name) list it:
 ///
-/// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain
-/// `#[test]`. Emulated kernels take their time, so most tests are content with [`on_cloud_kernels!`] or
-/// [`on_rt_kernels!`].
+/// ```
+/// use vm_tests::{Kernel, on_kernels};
+///
+/// on_kernels! {
+///     k6_1_cloud: [boots],
+///     k6_12_cloud: [boots, has_types],
+/// }
+///
+/// fn boots(kernel: &Kernel) {}
+///
+/// fn has_types(kernel: &Kernel) {}
+/// # fn main() {}
+/// ```
+///
+/// Once in a file. `cargo xtask vm --kernel GLOB` runs the modules of some kernels; a test that needs no more
+/// than one kernel is a plain `#[test]`. Emulated kernels take their time: `cargo xtask test` runs what
+/// differs between kernels on each, and the rest on one; [`soak_on_kernels!`] has the others.
 #[macro_export]
-macro_rules! on_every_kernel {
-    ($($test:ident),+ $(,)?) => {
-        $crate::on_cloud_kernels!($($test),+);
-        $crate::on_rt_kernels!($($test),+);
-        $crate::on_every_kernel!(@module k6_12_generic, "6.12-generic", $($test)+);
+macro_rules! on_kernels {
+    ($($module:ident: [$($test:ident),+ $(,)?]),+ $(,)?) => {
+        $(
+            mod $module {
+                $(
+                    #[test]
+                    fn $test() {
+                        super::$test(&$crate::kernel_of_module(module_path!()));
+                    }
+                )+
+            }
+        )+
     };
-    (@module $module:ident, $kernel:literal, $($test:ident)+) => {
-        mod $module {
+}
+
+/// As [`on_kernels!`], for tests that `cargo xtask soak guests` runs, and `cargo xtask test` does not.
+#[macro_export]
+macro_rules! soak_on_kernels {
+    ($($module:ident: [$($test:ident),+ $(,)?]),+ $(,)?) => {
+        mod soak {
             $(
-                #[test]
-                fn $test() {
-                    super::$test(&$crate::kernel_for_test($kernel));
+                mod $module {
+                    $(
+                        #[test]
+                        fn $test() {
+                            super::super::$test(&$crate::kernel_of_module(module_path!()));
+                        }
+                    )+
                 }
             )+
         }
-    };
-}
-
-/// As [`on_every_kernel!`], on the smallest kernel of each series: once in a file.
-#[macro_export]
-macro_rules! on_cloud_kernels {
-    ($($test:ident),+ $(,)?) => {
-        $crate::on_every_kernel!(@module k6_1_cloud, "6.1-cloud", $($test)+);
-        $crate::on_every_kernel!(@module k6_12_cloud, "6.12-cloud", $($test)+);
-    };
-}
-
-/// As [`on_every_kernel!`], on the kernels with `PREEMPT_RT`: once in a file.
-#[macro_export]
-macro_rules! on_rt_kernels {
-    ($($test:ident),+ $(,)?) => {
-        $crate::on_every_kernel!(@module k6_1_rt, "6.1-rt", $($test)+);
-        $crate::on_every_kernel!(@module k6_12_rt, "6.12-rt", $($test)+);
-    };
-}
-
-/// As [`on_every_kernel!`], on a kernel of each series that has drivers and file systems as modules: once in
-/// a file.
-#[macro_export]
-macro_rules! on_kernels_with_modules {
-    ($($test:ident),+ $(,)?) => {
-        $crate::on_every_kernel!(@module k6_1_rt, "6.1-rt", $($test)+);
-        $crate::on_every_kernel!(@module k6_12_generic, "6.12-generic", $($test)+);
-    };
-}
-
-/// As [`on_every_kernel!`], on the newest kernel there is, which the others leave out: its tests share a boot
-/// (`tests/guests/newest.rs`).
-#[macro_export]
-macro_rules! on_the_newest_kernel {
-    ($($test:ident),+ $(,)?) => {
-        $crate::on_every_kernel!(@module newest_cloud, "newest-cloud", $($test)+);
     };
 }
 
@@ -204,7 +196,20 @@ pub fn kernel_for_test(name: &str) -> Kernel {
     Kernel::find(name).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The module that [`on_every_kernel!`] makes for a kernel.
+/// The kernel of a module that [`on_kernels!`] makes.
+///
+/// # Panics
+///
+/// With what is missing, if it cannot be had.
+#[track_caller]
+pub fn kernel_of_module(path: &str) -> Kernel {
+    let module = path.rsplit("::").next().unwrap_or(path);
+    let names = Kernel::names("*").unwrap_or_else(|error| panic!("{error}"));
+    let name = names.into_iter().find(|name| module_name(name) == module);
+    kernel_for_test(name.unwrap_or_else(|| panic!("no kernel has the module {module}")))
+}
+
+/// The module that [`on_kernels!`] makes for a kernel.
 pub fn module_name(kernel: &str) -> String {
     let name = kernel.replace(['.', '-'], "_");
     // Nothing is named by a number in the first place.

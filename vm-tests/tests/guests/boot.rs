@@ -2,9 +2,17 @@
 
 use std::time::Duration;
 
-use vm_tests::{Cmd, End, Error, Kernel, Vm, kernel_for_test, on_every_kernel};
+use vm_tests::{Cmd, End, Error, Kernel, Vm, kernel_for_test, on_kernels, soak_on_kernels};
 
-on_every_kernel!(boots);
+on_kernels! {
+    k6_12_generic: [boots],
+}
+soak_on_kernels! {
+    k6_1_cloud: [boots],
+    k6_1_rt: [boots],
+    k6_12_cloud: [boots],
+    k6_12_rt: [boots],
+}
 
 fn boots(kernel: &Kernel) {
     let run = Vm::new(kernel)

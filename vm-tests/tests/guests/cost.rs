@@ -1,11 +1,19 @@
 //! What recording costs those who are recorded, in instructions, beside stock trace-cmd.
 
-use vm_tests::{Kernel, cost, on_cloud_kernels};
+use vm_tests::{Kernel, cost, on_kernels, soak_on_kernels};
 
-on_cloud_kernels!(
-    events_cost_fewer_instructions_than_with_trace_cmd,
-    a_thousand_functions_are_attached_and_let_go,
-);
+on_kernels! {
+    k6_12_cloud: [
+        events_cost_fewer_instructions_than_with_trace_cmd,
+        a_thousand_functions_are_attached_and_let_go,
+    ],
+}
+soak_on_kernels! {
+    k6_1_cloud: [
+        events_cost_fewer_instructions_than_with_trace_cmd,
+        a_thousand_functions_are_attached_and_let_go,
+    ],
+}
 
 /// What recording adds to a call, on 6.12 and on 6.1: the figures of docs/performance-results.md.
 const ADDED: [(&str, f64, f64); 12] = [

@@ -1,6 +1,6 @@
 //! Functions of the kernel by name and type, and calls as ftrace records them, on Debian's kernels.
 
-use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
+use vm_tests::{Cmd, Kernel, Vm, on_kernels};
 
 const BY_NAME: &str = "name == \"probed\" && count == 512";
 const BY_COUNT: &str = "count == 512 && common_pid > 1";
@@ -16,7 +16,10 @@ const CONTEXTS: &str = "tracer-agent record -o /tmp/contexts.dat -e 'sched:sched
     --context uid,comm,cgroup,vppid,preemptible \
     -F dd if=/tmp/probed of=/dev/null bs=512";
 
-on_cloud_kernels!(typed_probes_and_calls_of_functions);
+on_kernels! {
+    k6_1_cloud: [typed_probes_and_calls_of_functions],
+    k6_12_cloud: [typed_probes_and_calls_of_functions],
+}
 
 /// The lines of a report with this event, by the task `dd`.
 fn lines<'t>(report: &'t str, event: &str) -> Vec<&'t str> {

@@ -2,9 +2,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
+use vm_tests::{Cmd, Kernel, Vm, on_kernels, soak_on_kernels};
 
-on_cloud_kernels!(the_graph_is_that_of_ftrace);
+on_kernels! {
+    k6_1_cloud: [the_graph_is_that_of_ftrace],
+    k6_12_cloud: [the_graph_is_that_of_ftrace],
+}
+soak_on_kernels! {
+    k6_12_cloud: [the_graph_by_entries_and_returns_is_that_of_ftrace],
+}
 
 /// Every call of `vfs_read` is alike.
 const WORKLOAD: &str = "dd if=/tmp/probed of=/dev/null bs=64 count=64";
@@ -19,52 +25,50 @@ const FEW: [&str; 6] = [
 ];
 
 fn the_graph_is_that_of_ftrace(kernel: &Kernel) {
-    let has_fprobes = !kernel.name.starts_with("6.1-");
-    let few: Vec<String> = FEW.iter().map(|pattern| format!("'{pattern}'")).collect();
-    let ours = |hooks: &str, few: &[String]| {
-        let filter = options("--graph-filter", few);
-        format!(
-            "tracer-agent record -o /tmp/ours.dat --function-graph vfs_read --max-graph-depth 3 --graph-hooks {hooks}{filter} -F {WORKLOAD}"
-        )
-    };
-    let theirs = |few: &[String]| {
-        let filter = options("-l", few);
-        let root = if few.is_empty() { "" } else { " -l vfs_read" };
-        format!(
-            "trace-cmd record -o /tmp/theirs.dat -p function_graph -g vfs_read --max-graph-depth 3{root}{filter} -F {WORKLOAD}"
-        )
-    };
-    // Which functions, and which hooks.
-    let recordings: Vec<(&[String], &[&str])> =
-        if has_fprobes { vec![(&[], &["auto"]), (&few, &["returns"])] } else { vec![(&few, &["auto"])] };
+    check(kernel, if has_fprobes(kernel) { &[] } else { &FEW }, "auto");
+}
+
+/// As on kernels before 6.10.
+fn the_graph_by_entries_and_returns_is_that_of_ftrace(kernel: &Kernel) {
+    check(kernel, &FEW, "returns");
+}
+
+fn has_fprobes(kernel: &Kernel) -> bool {
+    !kernel.name.starts_with("6.1-")
+}
+
+/// Records the calls below `vfs_read` of these functions, or of all, by these hooks.
+fn check(kernel: &Kernel, few: &[&str], hooks: &str) {
+    let few: Vec<String> = few.iter().map(|pattern| format!("'{pattern}'")).collect();
+    let only = options("--graph-filter", &few);
+    let ours = format!(
+        "tracer-agent record -o /tmp/ours.dat --function-graph vfs_read --max-graph-depth 3 --graph-hooks {hooks}{only} -F {WORKLOAD}"
+    );
+    let root = if few.is_empty() { "" } else { " -l vfs_read" };
+    let only = options("-l", &few);
+    let theirs = format!(
+        "trace-cmd record -o /tmp/theirs.dat -p function_graph -g vfs_read --max-graph-depth 3{root}{only} -F {WORKLOAD}"
+    );
     let minutes = |line: &str| Cmd::sh(line).timeout(Duration::from_mins(8));
     let mut commands = vec![Cmd::sh("yes | head -c 4096 > /tmp/probed; mkdir -p /var/tmp")];
-    for (few, hooks) in &recordings {
-        commands.extend([minutes(&theirs(few)), minutes("trace-cmd report /tmp/theirs.dat")]);
-        for hooks in *hooks {
-            commands.extend([minutes(&ours(hooks, few)), minutes("trace-cmd report /tmp/ours.dat")]);
-            commands.push(minutes("tracer-agent report /tmp/ours.dat"));
-            commands.push(minutes("trace-cmd report -R /tmp/ours.dat"));
-        }
-    }
+    commands.extend([minutes(&theirs), minutes("trace-cmd report /tmp/theirs.dat")]);
+    commands.extend([minutes(&ours), minutes("trace-cmd report /tmp/ours.dat")]);
+    commands
+        .extend([minutes("tracer-agent report /tmp/ours.dat"), minutes("trace-cmd report -R /tmp/ours.dat")]);
     commands.push(minutes("tracer-agent record -o /tmp/no.dat --function-graph vfs_raed true"));
-    if !has_fprobes {
+    if !has_fprobes(kernel) {
         commands.push(minutes("tracer-agent record -o /tmp/no.dat --function-graph vfs_read true"));
     }
     let run = Vm::new(kernel).agent().trace_cmd().run(&commands).unwrap_or_else(|error| panic!("{error}"));
-    let mut outcomes = run.outcomes.iter().skip(1);
-    for (few, hooks) in &recordings {
-        let by_ftrace = outcomes.nth(1).unwrap().expect_success();
-        for hooks in *hooks {
-            let [recorded, drawn, by_us, raw] = std::array::from_fn(|_| outcomes.next().unwrap());
-            let said = format!("{hooks} {few:?}: {}", recorded.stderr_text());
-            recorded.expect_success();
-            let drawn = drawn.expect_success();
-            assert_eq!(by_us.expect_success(), drawn, "{said}");
-            assert_eq!(usual(&calls(&drawn)), usual(&calls(&by_ftrace)), "{said}\n{drawn}\n{by_ftrace}");
-            times_are_nested(&raw.expect_success());
-        }
-    }
+    let mut outcomes = run.outcomes.iter().skip(2);
+    let by_ftrace = outcomes.next().unwrap().expect_success();
+    let [recorded, drawn, by_us, raw] = std::array::from_fn(|_| outcomes.next().unwrap());
+    let said = recorded.stderr_text();
+    recorded.expect_success();
+    let drawn = drawn.expect_success();
+    assert_eq!(by_us.expect_success(), drawn, "{said}");
+    assert_eq!(usual(&calls(&drawn)), usual(&calls(&by_ftrace)), "{said}\n{drawn}\n{by_ftrace}");
+    times_are_nested(&raw.expect_success());
     let misspelt = outcomes.next().unwrap();
     assert_eq!(misspelt.code(), Some(112), "{misspelt:?}");
     assert!(misspelt.stderr_text().contains("did you mean vfs_read"), "{misspelt:?}");

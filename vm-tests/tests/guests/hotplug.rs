@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
+use vm_tests::{Cmd, Kernel, Vm, on_kernels, soak_on_kernels};
 
-on_cloud_kernels!(cpus_go_and_come_while_recording);
+on_kernels! {
+    k6_12_cloud: [cpus_go_and_come_while_recording],
+}
+soak_on_kernels! {
+    k6_1_cloud: [cpus_go_and_come_while_recording],
+}
 
 /// Takes CPU 2 away, lets the others work, and brings it back, with work pinned to it before and after.
 const AWAY_AND_BACK: &str = "\

@@ -1,9 +1,15 @@
 //! Events of modules, which have types of their own: on kernels that have ext4 and its journal as modules,
 //! all of their events have programs, and records equal ftrace's.
 
-use vm_tests::{Cmd, Kernel, Vm, guest::integration_tests_on_disk, on_kernels_with_modules};
+use vm_tests::{Cmd, Kernel, Vm, guest::integration_tests_on_disk, on_kernels, soak_on_kernels};
 
-on_kernels_with_modules!(events_of_modules_have_programs, records_of_modules_equal_ftraces);
+on_kernels! {
+    k6_1_rt: [events_of_modules_have_programs],
+    k6_12_generic: [events_of_modules_have_programs, records_of_modules_equal_ftraces],
+}
+soak_on_kernels! {
+    k6_1_rt: [records_of_modules_equal_ftraces],
+}
 
 /// The kernel's verifier takes a program for every described event of a module.
 fn events_of_modules_have_programs(kernel: &Kernel) {

@@ -4,10 +4,12 @@
 use vm_tests::{
     Kernel,
     guest::{STORMS, integration_tests},
-    on_the_newest_kernel,
+    on_kernels,
 };
 
-on_the_newest_kernel!(programs_load_and_records_equal_ftraces, storms_lose_nothing);
+on_kernels! {
+    newest_cloud: [programs_load_and_records_equal_ftraces, storms_lose_nothing],
+}
 
 fn programs_load_and_records_equal_ftraces(kernel: &Kernel) {
     integration_tests(

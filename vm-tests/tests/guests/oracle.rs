@@ -4,22 +4,47 @@
 use vm_tests::{
     Kernel,
     guest::{STORMS, integration_tests, integration_tests_on_disk},
-    on_cloud_kernels, on_rt_kernels,
+    on_kernels, soak_on_kernels,
 };
 
-on_cloud_kernels!(
-    records_equal_ftraces_in_storms_too,
-    records_of_disks_equal_ftraces,
-    interrupts_are_not_those_of_threads_that_are_left_out
-);
-// With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
-on_rt_kernels!(sched_records_equal_ftraces_in_storms_too);
+on_kernels! {
+    k6_1_cloud: [
+        records_equal_ftraces_in_storms_too,
+        interrupts_are_not_those_of_threads_that_are_left_out,
+    ],
+    k6_12_cloud: [
+        records_equal_ftraces_in_storms_too,
+        other_records_equal_ftraces,
+        records_of_disks_equal_ftraces,
+        probes_tell_interrupts_from_threads,
+    ],
+    // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
+    k6_12_rt: [sched_records_equal_ftraces_in_storms_too],
+}
+soak_on_kernels! {
+    k6_1_cloud: [
+        other_records_equal_ftraces,
+        records_of_disks_equal_ftraces,
+        chosen_threads_bring_their_own_interrupts,
+        probes_tell_interrupts_from_threads,
+    ],
+    k6_1_rt: [sched_records_equal_ftraces_in_storms_too],
+    k6_12_cloud: [
+        interrupts_are_not_those_of_threads_that_are_left_out,
+        chosen_threads_bring_their_own_interrupts,
+    ],
+}
 
-/// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it; storms
+/// Events of tasks and interrupts, and both of them at once, in the fast lane and in the generic one; storms
 /// of them, against counters.
 fn records_equal_ftraces_in_storms_too(kernel: &Kernel) {
-    let groups = ["sched", "timer", "nested", "kmem", "raw_syscalls", "syscalls", "network"];
+    let groups = ["sched", "nested", "raw_syscalls", "syscalls"];
     integration_tests(kernel, &[("oracle", &groups), ("storm", &STORMS)]);
+}
+
+/// What else of the fast lane fires in a guest without a disk.
+fn other_records_equal_ftraces(kernel: &Kernel) {
+    integration_tests(kernel, &[("oracle", &["timer", "kmem", "network"])]);
 }
 
 /// The events that need one, and interrupts that devices raise.
@@ -35,12 +60,23 @@ fn sched_records_equal_ftraces_in_storms_too(kernel: &Kernel) {
 fn interrupts_are_not_those_of_threads_that_are_left_out(kernel: &Kernel) {
     let tests = [
         "requests_end_in_interrupts_of_the_recorder",
-        "requests_end_in_interrupts_of_excluded_threads",
-        "threads_that_are_asked_for_bring_their_own_interrupts_only",
         "soft_interrupts_are_as_many_as_the_kernel_counts",
         "interrupts_of_the_recorder_are_those_that_ftrace_records",
         "maps_count_interrupts_of_the_recorder",
-        "probes_of_the_kernel_tell_interrupts_from_threads",
     ];
     integration_tests_on_disk(kernel, &[("interrupts", &tests)]);
+}
+
+/// The same of threads that options choose or exclude.
+fn chosen_threads_bring_their_own_interrupts(kernel: &Kernel) {
+    let tests = [
+        "requests_end_in_interrupts_of_excluded_threads",
+        "threads_that_are_asked_for_bring_their_own_interrupts_only",
+    ];
+    integration_tests_on_disk(kernel, &[("interrupts", &tests)]);
+}
+
+/// Functions that interrupts call, and that threads call.
+fn probes_tell_interrupts_from_threads(kernel: &Kernel) {
+    integration_tests(kernel, &[("interrupts", &["probes_of_the_kernel_tell_interrupts_from_threads"])]);
 }

@@ -3,13 +3,19 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use integration_tests::{binaries::Link, harness::Ledger, probe_program::build};
-use vm_tests::{Cmd, Kernel, Outcome, Vm, on_cloud_kernels};
+use vm_tests::{Cmd, Kernel, Outcome, Vm, on_kernels, soak_on_kernels};
 
-on_cloud_kernels!(
-    probes_record_what_ftrace_does,
-    calls_of_four_threads_are_recorded_or_counted,
-    users_and_processes_have_rings_of_their_own
-);
+on_kernels! {
+    k6_1_cloud: [probes_record_what_ftrace_does],
+    k6_12_cloud: [
+        probes_record_what_ftrace_does,
+        calls_of_four_threads_are_recorded_or_counted,
+        users_and_processes_have_rings_of_their_own,
+    ],
+}
+soak_on_kernels! {
+    k6_1_cloud: [calls_of_four_threads_are_recorded_or_counted, users_and_processes_have_rings_of_their_own],
+}
 
 /// Name, `p` or `r`, function and arguments: five forms, and the return.
 const PROBES: [(&str, &str, &str, &str); 6] = [

@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
-use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
+use vm_tests::{Cmd, Kernel, Vm, on_kernels, soak_on_kernels};
 
-on_cloud_kernels!(records_and_stock_trace_cmd_reads, time_goes_on_while_the_clock_is_set);
+on_kernels! {
+    k6_1_cloud: [records_and_stock_trace_cmd_reads, time_goes_on_while_the_clock_is_set],
+    k6_12_cloud: [records_and_stock_trace_cmd_reads],
+}
+soak_on_kernels! {
+    k6_12_cloud: [time_goes_on_while_the_clock_is_set],
+}
 
 /// The number in front of ` events in` in a recording's summary.
 fn events_in(summary: &str) -> usize {

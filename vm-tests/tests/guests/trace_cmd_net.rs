@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use vm_tests::{Cmd, Kernel, Outcome, Vm, on_cloud_kernels};
+use vm_tests::{Cmd, Kernel, Outcome, Vm, on_kernels, soak_on_kernels};
 
-on_cloud_kernels!(stock_trace_cmd_records_to_our_listener);
+on_kernels! {
+    k6_12_cloud: [stock_trace_cmd_records_to_our_listener],
+}
+soak_on_kernels! {
+    k6_1_cloud: [stock_trace_cmd_records_to_our_listener],
+}
 
 /// A listener, a recording by COMMAND, and the listener's end.
 fn session(command: &str) -> Cmd {

@@ -1,23 +1,25 @@
 //! `cargo xtask soak`
 //!
 //! What `cargo xtask test` does for seconds, for as long as wanted: the trials in modules named `soak` of the
-//! test programs, and the fuzz targets of what a recorder reads back after a crash and of what a kernel's
-//! formats make readers do.
+//! test programs, the tests of guests on the kernels that `cargo xtask test` leaves out, and the fuzz targets
+//! of what a recorder reads back after a crash and of what a kernel's formats make readers do.
 
 use super::Task;
+use super::test::LONG;
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "soak",
-    args: "[live|audit|fuzz] [--minutes N]",
+    args: "[live|audit|guests|fuzz] [--minutes N]",
     about: "Long trials: every event under load, more processes than there are ids, a storm with a profiler, a daemon with\n\
             everything on, damaged spools\n\
             Each trial and each fuzz target takes about N minutes (default 10). `live` runs the trials, `audit` only the one that\n\
-            compares recordings with the kernel's counters, `fuzz` the targets spool, print and format; without a name, all.",
+            compares recordings with the kernel's counters, `guests` the tests that CI runs on one of several kernels on the\n\
+            others, `fuzz` the targets spool, print and format; without a name, all.",
     run,
 };
 
-const KINDS: [&str; 3] = ["live", "audit", "fuzz"];
+const KINDS: [&str; 4] = ["live", "audit", "guests", "fuzz"];
 
 /// What multiplies the work of a trial, as `integration_tests::ENV_SOAK` says.
 const ENV_SOAK: &str = "TRACER_AGENT_SOAK";
@@ -48,8 +50,11 @@ fn run(args: &[String]) -> Result {
         let arguments = TARGETS.map(str::to_owned).into_iter().chain(["--seconds".to_owned(), seconds]);
         (super::fuzz::TASK.run)(&arguments.collect::<Vec<_>>())?;
     }
+    if wanted("guests") {
+        process::run(&mut process::cargo(["xtask", "test", "--suite", "vm", LONG]))?;
+    }
     let trials = match (wanted("live"), wanted("audit")) {
-        (true, _) => "soak::",
+        (true, _) => LONG,
         (false, true) => "audit::soak::",
         (false, false) => return Ok(()),
     };

@@ -71,7 +71,11 @@ impl Job {
             return Ok(vec![Self::new(program, &program.name, None, command, Runs::Anywhere)]);
         }
         let tests = tests_of(program)?;
-        let is_wanted = |test: &str| choice.filter.is_none_or(|filter| test.contains(filter));
+        let is_long = |test: &str| program.suite() == "vm" && test.contains(LONG);
+        let is_wanted = |test: &str| match choice.filter {
+            None => !is_long(test),
+            Some(filter) => test.contains(filter) && (filter.contains(LONG) || !is_long(test)),
+        };
         let places =
             tests.iter().filter(|test| is_wanted(test)).map(|test| (test.as_str(), place(program, test)));
         let mut places: Vec<_> = places.collect();
@@ -171,6 +175,9 @@ impl Job {
 
 /// The module of the live tests that may run beside others.
 pub(super) const BESIDE: &str = "beside";
+
+/// In the names of guests' tests that `cargo xtask soak guests` runs, and others only when they are named.
+pub(in crate::tasks) const LONG: &str = "soak::";
 
 /// Where a test of a program that is a suite belongs.
 struct Place<'n> {

@@ -24,6 +24,7 @@ use std::path::Path;
 
 use self::build::Built;
 pub(super) use self::build::{ENV_STATICS, WITH_ALL_FEATURES, static_programs};
+pub(super) use self::job::LONG;
 use self::job::{Choice, Job};
 use self::timings::{Steps, Timings};
 use self::totals::Totals;
