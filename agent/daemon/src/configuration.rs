@@ -30,8 +30,10 @@ const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const QUIET_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked whether the daemon ends.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// After how long what could not be done is tried again.
-const RETRY: Duration = Duration::from_secs(30);
+/// After how long what could not be done is tried again, each time after twice as long.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest of these pauses.
+const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Bytes of what has happened to files, as the kernel tells it at a time.
 const EVENTS_SIZE: usize = 4096;
 
@@ -185,18 +187,23 @@ impl Configuration {
     pub(super) fn follow(self: &Arc<Self>, registry: &Arc<Registry>) -> io::Result<()> {
         let (this, registry) = (Arc::clone(self), Arc::downgrade(registry));
         let follow = move || {
-            let mut retry_at = Instant::now() + RETRY;
+            let mut pause = RETRY;
+            let mut retry_at = Instant::now() + pause;
             loop {
                 let is_changed = this.is_changed();
                 let Some(registry) = registry.upgrade() else { return };
                 if is_changed {
                     this.reload(&registry);
+                    pause = RETRY;
                 } else if Instant::now() < retry_at {
                     continue;
-                } else if !this.failures().is_empty() {
+                } else if this.failures().is_empty() {
+                    pause = RETRY;
+                } else {
                     this.retry(&registry);
+                    pause = (pause * 2).min(RETRY_MAX);
                 }
-                retry_at = Instant::now() + RETRY;
+                retry_at = Instant::now() + pause;
             }
         };
         std::thread::Builder::new().name("configuration".into()).spawn(follow).map(drop)
