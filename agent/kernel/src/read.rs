@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-/// What a read asks for at least. A `seq_file` hands out at most one page per call (`fs/seq_file.c`), so more
-/// would only be zeroed in vain for the thousands of small files that are read at start.
+/// The room that a read has at least. A `seq_file` hands out at most one page per call (`fs/seq_file.c`), so
+/// more would be reserved in vain for the thousands of small files that are read at start.
 const STEP: usize = 8192;
 
 /// Opens a file for reading, relative to `dir`.
@@ -18,24 +19,15 @@ pub(crate) fn open_at(dir: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
 
 /// Appends what is left of `file` to `into`.
 pub(crate) fn append(file: impl AsFd, into: &mut Vec<u8>) -> io::Result<()> {
-    let mut end = into.len();
     loop {
-        if into.len() - end < STEP {
-            // Doubling keeps the number of reallocations of a 5 MB file small.
-            into.resize(end + STEP.max(end), 0);
-        }
-        match rustix::io::read(&file, &mut into[end..]) {
-            Ok(0) => break,
-            Ok(read) => end += read,
-            Err(Errno::INTR) => {}
-            Err(error) => {
-                into.truncate(end);
-                return Err(error.into());
-            }
+        into.reserve(STEP);
+        // Into memory that was not cleared: a kernel's types are 6 MB, which come in pages.
+        match rustix::io::read(&file, spare_capacity(into)) {
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    into.truncate(end);
-    Ok(())
 }
 
 /// The whole content of a file, relative to `dir`.
