@@ -3,7 +3,6 @@
 
 use std::{
     fs::Permissions,
-    io::{self, Read as _, Write as _},
     os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
@@ -16,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     harness::{Ended, Running, agent, program, wait_for},
+    http,
     supervisor::Supervisor,
 };
 
@@ -315,7 +315,12 @@ impl Daemon {
         body: Option<&str>,
     ) -> (u16, String) {
         if user.uid == ROOT.uid && user.gid == ROOT.gid {
-            return request_here(&self.socket(), method, path, accept, body).unwrap_or_default();
+            let connection = UnixStream::connect(self.socket());
+            let answer = connection.and_then(|mut connection| {
+                connection.set_read_timeout(Some(ANSWER))?;
+                http::request(&mut connection, method, path, accept, body)
+            });
+            return answer.unwrap_or_default();
         }
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--unix-socket"]).arg(self.socket());
@@ -368,30 +373,6 @@ impl Daemon {
             self.tell_as(user, "POST", &format!("{channels}/channel0/rules"), Some(rule));
         }
     }
-}
-
-/// Requests in this process. An answer to HTTP/1.0 is what comes until the end of the connection.
-fn request_here(
-    socket: &Path,
-    method: &str,
-    path: &str,
-    accept: Option<&str>,
-    body: Option<&str>,
-) -> io::Result<(u16, String)> {
-    let mut head =
-        format!("{method} {path} HTTP/1.0\r\nhost: localhost\r\naccept: {}\r\n", accept.unwrap_or("*/*"));
-    if let Some(body) = body {
-        head += &format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
-    }
-    let mut connection = UnixStream::connect(socket)?;
-    connection.set_read_timeout(Some(ANSWER))?;
-    // Who refuses a request need not read all of it, and answers all the same.
-    let _ = connection.write_all(format!("{head}\r\n{}", body.unwrap_or_default()).as_bytes());
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
 }
 
 /// A name as a part of a path in a request (RFC 3986, section 2.1).

@@ -273,16 +273,18 @@ pub fn run(command: &mut Command) -> Ended {
     Running::start(command).wait()
 }
 
-/// Asks again and again until there is an answer; panics after a very long time.
+/// Polls until there is an answer; panics after a very long time. A poll that takes long is followed by a
+/// pause as long: what is waited for needs a processor, too.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
+        let poll = Instant::now();
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(start.elapsed() < HANG, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(poll.elapsed().max(Duration::from_millis(5)));
     }
 }
 

@@ -28,6 +28,8 @@ pub mod folded;
 pub mod harness;
 pub mod hidden;
 pub mod hostile;
+pub mod http;
+pub mod interpreter;
 pub mod kernel_log;
 pub mod kernelshark;
 pub mod ltt2008_reader;

@@ -6,55 +6,79 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::{program, run, wait_for};
+use crate::harness::{program, run};
+use crate::interpreter::Interpreter;
 
 /// The bucket that there is.
 pub const BUCKET: &str = "traces";
 /// The most that a head of a request has.
 const HEAD: usize = 64 << 10;
 
-/// Creates the bucket, or prints what is in it: a line of JSON for each object, and one for each upload that
-/// was not completed.
-const ASK: &str = "
-import hashlib, json, os, sys
+/// Serves S3 on a free port, which is the first line it prints, and does what lines on its standard input
+/// request: each is a list of a command and its arguments in JSON, and is answered with one of texts.
+const SERVER: &str = "
+import hashlib, json, logging, os, sys, urllib.request
 import boto3
-s3 = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1',
+from moto.server import ThreadedMotoServer
+logging.getLogger('werkzeug').disabled = True
+server = ThreadedMotoServer('127.0.0.1', 0, verbose=False)
+server.start()
+url = 'http://%s:%d' % server.get_host_and_port()
+s3 = boto3.client('s3', endpoint_url=url, region_name='us-east-1',
                   aws_access_key_id='testing', aws_secret_access_key='testing')
-bucket = sys.argv[3]
-if sys.argv[2] == 'create':
+def reset(bucket):
+    urllib.request.urlopen(url + '/moto-api/reset', b'').read()
     s3.create_bucket(Bucket=bucket)
-elif sys.argv[2] == 'put':
-    s3.put_object(Bucket=bucket, Key=sys.argv[4], Body=open(sys.argv[5], 'rb'))
-elif sys.argv[2] == 'get':
-    s3.download_file(bucket, sys.argv[4], sys.argv[5])
-elif sys.argv[2] == 'put-all':
-    for at, _, names in os.walk(sys.argv[5]):
+def put(bucket, key, path):
+    with open(path, 'rb') as body: s3.put_object(Bucket=bucket, Key=key, Body=body)
+def get(bucket, key, path):
+    s3.download_file(bucket, key, path)
+def put_all(bucket, prefix, dir):
+    for at, _, names in os.walk(dir):
         for name in names:
             path = os.path.join(at, name)
-            s3.upload_file(path, bucket, sys.argv[4] + '/' + os.path.relpath(path, sys.argv[5]))
-else:
+            s3.upload_file(path, bucket, prefix + '/' + os.path.relpath(path, dir))
+def keys(bucket):
     for page in s3.get_paginator('list_objects_v2').paginate(Bucket=bucket):
-        for found in page.get('Contents', []):
-            got = s3.get_object(Bucket=bucket, Key=found['Key'])
-            body = got['Body'].read()
-            print(json.dumps({'key': found['Key'], 'size': len(body), 'sha256': hashlib.sha256(body).hexdigest(),
-                              'metadata': got['Metadata']}))
+        for found in page.get('Contents', []): yield found['Key']
+def list_all(bucket):
+    for key in keys(bucket):
+        got = s3.get_object(Bucket=bucket, Key=key)
+        body = got['Body'].read()
+        yield json.dumps({'key': key, 'size': len(body), 'sha256': hashlib.sha256(body).hexdigest(),
+                          'metadata': got['Metadata']})
     for upload in s3.list_multipart_uploads(Bucket=bucket).get('Uploads', []):
-        print(json.dumps({'upload': upload['Key']}))
+        yield json.dumps({'upload': upload['Key']})
+print(server.get_host_and_port()[1], flush=True)
+for line in sys.stdin:
+    command, *args = json.loads(line)
+    print(json.dumps(list(globals()[command](*args) or [])), flush=True)
+os._exit(0)
 ";
 
-/// A server of S3 with an empty bucket. It ends when this is dropped.
+/// A server of S3 with an empty bucket. The process is kept for the next test in this process, since it takes
+/// seconds to start.
 #[derive(Debug)]
 pub struct Moto {
-    server: Child,
+    /// There until this is dropped.
+    server: Option<Mutex<Server>>,
     address: SocketAddr,
 }
+
+/// The process, and where it serves.
+#[derive(Debug)]
+struct Server {
+    process: Interpreter,
+    address: SocketAddr,
+}
+
+/// Servers that no test uses.
+static IDLE: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 
 fn site() -> PathBuf {
     let site = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/moto");
@@ -81,24 +105,29 @@ impl Numbers {
     }
 }
 
+impl Server {
+    #[track_caller]
+    fn start() -> Self {
+        let mut process = Interpreter::start(SERVER, &site());
+        let port: u16 = process.line().trim().parse().expect("a port");
+        Self { process, address: (Ipv4Addr::LOCALHOST, port).into() }
+    }
+
+    #[track_caller]
+    fn ask(&mut self, args: &[&str]) -> Vec<String> {
+        self.process.ask(&serde_json::json!(args))
+    }
+}
+
 impl Moto {
-    /// Starts it, and creates the bucket.
+    /// Starts it, or takes one that was started before, and creates the bucket.
     #[track_caller]
     pub fn start() -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = free.local_addr().expect("a port");
-        drop(free);
-        let server = Command::new("/usr/bin/python3")
-            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &address.port().to_string()])
-            .env("PYTHONPATH", site())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("python3");
-        let moto = Self { server, address };
-        wait_for("moto to accept connections", || TcpStream::connect(address).ok());
-        moto.ask(&["create", BUCKET]);
-        moto
+        let idle = lock(&IDLE).pop();
+        let mut server = idle.unwrap_or_else(Server::start);
+        server.ask(&["reset", BUCKET]);
+        let address = server.address;
+        Self { server: Some(Mutex::new(server)), address }
     }
 
     /// Where it is.
@@ -106,10 +135,9 @@ impl Moto {
         self.address
     }
 
-    fn ask(&self, args: &[&str]) -> String {
-        let mut python = program("/".as_ref(), "/usr/bin/python3", ["-c", ASK]);
-        python.arg(format!("http://{}", self.address)).args(args).env("PYTHONPATH", site());
-        run(&mut python).expect(0).out
+    #[track_caller]
+    fn ask(&self, args: &[&str]) -> Vec<String> {
+        lock(self.server.as_ref().expect("a server")).ask(args)
     }
 
     /// Stores a file under a name.
@@ -124,21 +152,31 @@ impl Moto {
 
     /// Stores all files below a directory, under a prefix and their paths in it.
     pub fn put_all(&self, prefix: &str, dir: &Path) {
-        self.ask(&["put-all", BUCKET, prefix, &dir.display().to_string()]);
+        self.ask(&["put_all", BUCKET, prefix, &dir.display().to_string()]);
     }
 
-    /// What is in the bucket, as boto3 reads it: one object of JSON for each.
+    /// The names of the objects in the bucket.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<String> {
+        self.ask(&["keys", BUCKET])
+    }
+
+    /// What is in the bucket, as boto3 reads it: an object of JSON for each object, and one for each upload
+    /// that was not completed.
     #[track_caller]
     pub fn objects(&self) -> Vec<serde_json::Value> {
-        let out = self.ask(&["list", BUCKET]);
-        out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+        let lines = self.ask(&["list_all", BUCKET]);
+        lines.iter().map(|line| serde_json::from_str(line).expect(line)).collect()
     }
 }
 
 impl Drop for Moto {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        let server = self.server.take().and_then(|server| server.into_inner().ok());
+        // After a test that failed, its answers may be those to earlier requests.
+        if let Some(server) = server.filter(|_| !thread::panicking()) {
+            lock(&IDLE).push(server);
+        }
     }
 }
 

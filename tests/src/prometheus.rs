@@ -5,14 +5,18 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Write as _,
-    net::TcpListener,
+    net::{Ipv4Addr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ended, Running, program, run, wait_for};
+use crate::{
+    daemon::encoded,
+    harness::{Ended, HANG, Running, program, run, wait_for},
+    http,
+};
 
 /// A series: its name and labels, and its value.
 pub type Series = BTreeMap<(String, BTreeMap<String, String>), f64>;
@@ -102,19 +106,15 @@ impl Prometheus {
         command.arg("--config.file").arg(&path).arg("--storage.tsdb.path").arg(dir.join("prometheus"));
         command.arg(format!("--web.listen-address=127.0.0.1:{port}")).current_dir(dir);
         let server = Self { port, _process: Running::start(&mut command) };
-        wait_for("Prometheus", || {
-            let ready = curl(&[&format!("http://127.0.0.1:{port}/-/ready"), "--fail"]);
-            ready.status.success().then_some(())
-        });
+        wait_for("Prometheus", || get(port, "/-/ready").filter(|(status, _)| *status == 200).map(|_| ()));
         server
     }
 
     /// The series that a query finds now, by their labels without `instance` and `job`.
     #[track_caller]
     pub fn query(&self, query: &str) -> Series {
-        let url = format!("http://127.0.0.1:{}/api/v1/query", self.port);
-        let output = curl(&["--get", "--data-urlencode", &format!("query={query}"), &url]);
-        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (_, answer) = get(self.port, &format!("/api/v1/query?query={}", encoded(query))).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         let found = answer["data"]["result"].as_array().unwrap_or_else(|| panic!("{query}: {answer}"));
         let of = |found: &Value| {
@@ -147,6 +147,9 @@ impl Prometheus {
     }
 }
 
-fn curl(args: &[&str]) -> std::process::Output {
-    Command::new("curl").args(["--silent", "--max-time", "30"]).args(args).output().unwrap()
+/// The status and the body of an answer of who listens at a port of the loopback interface, if somebody does.
+pub fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    connection.set_read_timeout(Some(HANG)).unwrap();
+    http::request(&mut connection, "GET", path, None, None).ok()
 }

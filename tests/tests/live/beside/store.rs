@@ -79,27 +79,35 @@ fn file_args<'a>(options: &[&'a str], files: &'a [PathBuf], url: &'a str) -> Vec
     args
 }
 
-#[test]
-fn five_hundred_traces_arrive_once_through_a_bad_network() {
-    let dir = tempfile::tempdir().unwrap();
-    let files = many(dir.path(), 500);
-    let moto = Moto::start();
-    let faults = Faults { unavailable: 8, cut_request: 4, cut_answer: 4, delay: 5 };
-    let proxy = Proxy::start(moto.address(), faults, 0x00c0_ffee);
-    fs::create_dir(dir.path().join("state")).unwrap();
-    let url = url();
-    let args = file_args(&["put", "--state", "state", "--max-backoff", "1s"], &files, &url);
-    let mut put = Running::start(&mut with_store(dir.path(), &proxy.url(), &args));
-    wait_for("a hundred to be stored", || (put.written().lines().count() >= 100).then_some(()));
-    proxy.set_down(true);
-    put.wait_until_said("cannot", 1);
-    let stored = put.written().lines().count();
-    assert!(stored < 500, "the server was down before all were stored");
-    proxy.set_down(false);
-    let ended = put.wait().expect(0);
-    assert_eq!(ended.out.lines().collect::<BTreeSet<_>>().len(), 500);
-    assert!(proxy.requests().iter().any(|request| request.status == 503), "the network was bad");
-    has_exactly(&moto, &files);
+/// Traces of a trial: 500 in five of them.
+const TRACES: usize = 100;
+
+mod soak {
+    use super::*;
+
+    #[test]
+    fn traces_arrive_once_through_a_bad_network() {
+        let dir = tempfile::tempdir().unwrap();
+        let count = TRACES * integration_tests::soak();
+        let files = many(dir.path(), count);
+        let moto = Moto::start();
+        let faults = Faults { unavailable: 8, cut_request: 4, cut_answer: 4, delay: 5 };
+        let proxy = Proxy::start(moto.address(), faults, 0x00c0_ffee);
+        fs::create_dir(dir.path().join("state")).unwrap();
+        let url = url();
+        let args = file_args(&["put", "--state", "state", "--max-backoff", "1s"], &files, &url);
+        let mut put = Running::start(&mut with_store(dir.path(), &proxy.url(), &args));
+        wait_for("a fifth to be stored", || (put.written().lines().count() >= count / 5).then_some(()));
+        proxy.set_down(true);
+        put.wait_until_said("cannot", 1);
+        let stored = put.written().lines().count();
+        assert!(stored < count, "the server was down before all were stored");
+        proxy.set_down(false);
+        let ended = put.wait().expect(0);
+        assert_eq!(ended.out.lines().collect::<BTreeSet<_>>().len(), count);
+        assert!(proxy.requests().iter().any(|request| request.status == 503), "the network was bad");
+        has_exactly(&moto, &files);
+    }
 }
 
 #[test]

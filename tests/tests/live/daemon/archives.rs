@@ -64,7 +64,7 @@ impl Store {
     /// Waits until the store has so many archives.
     #[track_caller]
     fn wait_for(&self, count: usize) {
-        wait_for("the archives", || (self.moto.objects().len() == count).then_some(()));
+        wait_for("the archives", || (self.moto.keys().len() == count).then_some(()));
     }
 }
 

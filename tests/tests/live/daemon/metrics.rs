@@ -1,16 +1,13 @@
 //! What monitoring systems read is what was recorded and lost.
 #![expect(clippy::float_cmp, reason = "counts and zero are exact")]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use daemon::metrics::metrics;
 use integration_tests::{
     daemon::{Daemon, GID, ROOT, User, encoded},
     harness::{Caller, Report, is_getppid, ledger_in_info, wait_for},
-    prometheus::{Prometheus, Series, free_port, lint, parsed},
+    prometheus::{Prometheus, Series, free_port, get, lint, parsed},
 };
 use serde_json::json;
 
@@ -196,10 +193,7 @@ fn users_are_told_of_their_own_sessions() {
 
 /// What is served over TCP.
 fn over_tcp(port: u16, path: &str) -> Option<String> {
-    let url = format!("http://127.0.0.1:{port}{path}");
-    let output =
-        Command::new("curl").args(["--silent", "--fail", "--max-time", "30", &url]).output().unwrap();
-    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    get(port, path).filter(|(status, _)| *status < 400).map(|(_, text)| text)
 }
 
 #[test]

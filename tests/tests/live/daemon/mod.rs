@@ -273,7 +273,7 @@ fn switches(pid: u32) -> u64 {
 fn many_sessions_at_once_have_the_same_events() {
     let daemon = Daemon::start();
     let mut caller = Caller::start();
-    let names: Vec<String> = (0..32).map(|number| format!("s{number}")).collect();
+    let names: Vec<String> = (0..18).map(|number| format!("s{number}")).collect();
     for name in &names {
         let dir = daemon.path().join(name);
         let new = json!({"name": name, "mode": {"local": {"output": dir}}});
