@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    DEBIAN_ARCH, DESCRIPTION, Error, MAINTAINER, NAME, Release, SUMMARY, error,
+    DEBIAN_ARCH, DESCRIPTION, Effort, Error, MAINTAINER, NAME, Release, SUMMARY, error,
     layout::{self, Content, Entry, Family, Role},
     of_workspace, own,
 };
@@ -42,9 +42,13 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
         write(script, &layout::read(&own("deb").join(script))?, 0o755)?;
     }
     let package = dir.join(format!("{NAME}_{version}_{DEBIAN_ARCH}.deb"));
-    // Debian 11's dpkg does not know zstd.
+    // Debian 11's dpkg does not know zstd. 6 is the level that it has by default.
+    let level = match release.effort {
+        Effort::Best => "-z6",
+        Effort::Quick => "-z0",
+    };
     let mut build = Command::new("dpkg-deb");
-    build.args(["--root-owner-group", "-Zxz", "--threads-max=1", "--build"]).arg(root).arg(&package);
+    build.args(["--root-owner-group", "-Zxz", level, "--threads-max=1", "--build"]).arg(root).arg(&package);
     error::run(build.env("SOURCE_DATE_EPOCH", release.time.to_string()))?;
     Ok(package)
 }
@@ -68,7 +72,7 @@ fn fields(version: &str, bytes: u64) -> String {
 /// What Debian wants to know of a package, and its readers of the program.
 fn documents(release: &Release, version: &str) -> Result<Vec<Entry>, Error> {
     let docs = format!("usr/share/doc/{NAME}");
-    let changes = layout::gzip(&layout::read(&of_workspace("CHANGELOG.md"))?);
+    let changes = layout::gzip(&layout::read(&of_workspace("CHANGELOG.md"))?, Effort::Best);
     let date = error::run(
         Command::new("date").args(["--utc", "--rfc-email", "--date"]).arg(format!("@{}", release.time)),
     )?;
@@ -81,7 +85,7 @@ fn documents(release: &Release, version: &str) -> Result<Vec<Entry>, Error> {
     Ok(vec![
         Entry::bytes(format!("{docs}/copyright"), copyright()?).role(Role::License),
         Entry::bytes(format!("{docs}/changelog.gz"), changes).role(Role::Doc),
-        Entry::bytes(format!("{docs}/changelog.Debian.gz"), layout::gzip(packaging.as_bytes()))
+        Entry::bytes(format!("{docs}/changelog.Debian.gz"), layout::gzip(packaging.as_bytes(), Effort::Best))
             .role(Role::Doc),
         Entry::copy(format!("usr/share/lintian/overrides/{NAME}"), overrides),
     ])

@@ -49,8 +49,8 @@ pub fn make(release: &Release, certificates: Option<&Path>, dir: &Path) -> Resul
     let blobs = Blobs(layout.join("blobs/sha256"));
     fs::create_dir_all(&blobs.0).map_err(Error::file("create", &blobs.0))?;
     let layers = [
-        Layer::new(&blobs, &surroundings(certificates), release.time, "accounts and certificates")?,
-        Layer::new(&blobs, &layout::entries(release, Family::Image)?, release.time, "the program")?,
+        Layer::new(&blobs, &surroundings(certificates), release, "accounts and certificates")?,
+        Layer::new(&blobs, &layout::entries(release, Family::Image)?, release, "the program")?,
     ];
     let date = date(release.time)?;
     let config = blobs.add_json(&config(release, &layers, &date))?;
@@ -174,10 +174,10 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(blobs: &Blobs, entries: &[Entry], time: u64, about: &'static str) -> Result<Self, Error> {
-        let tar = tar_of(entries, time)?;
+    fn new(blobs: &Blobs, entries: &[Entry], release: &Release, about: &'static str) -> Result<Self, Error> {
+        let tar = tar_of(entries, release.time)?;
         let unpacked = format!("sha256:{}", hex(&tar));
-        Ok(Self { blob: blobs.add(&layout::gzip(&tar))?, unpacked, about })
+        Ok(Self { blob: blobs.add(&layout::gzip(&tar, release.effort))?, unpacked, about })
     }
 
     fn descriptor(&self) -> Value {

@@ -9,7 +9,7 @@ use std::{
 
 use flate2::{Compression, GzBuilder};
 
-use crate::{Error, NAME, Release, error, own};
+use crate::{Effort, Error, NAME, Release, error, own};
 
 /// Whose conventions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ fn manuals(release: &Release, family: Family) -> Result<Vec<Entry>, Error> {
         // `tracer-agent-record.1`, `tracer-agent.toml.5`: what a name ends with is the section.
         let section = page.extension().and_then(|extension| extension.to_str()).unwrap_or("1");
         let path = format!("usr/share/man/man{section}/{}.gz", name(&page));
-        entries.push(Entry::bytes(path, gzip(&read(&page)?)).role(Role::Doc));
+        entries.push(Entry::bytes(path, gzip(&read(&page)?, Effort::Best)).role(Role::Doc));
     }
     let zsh = match family {
         Family::Debian => "usr/share/zsh/vendor-completions",
@@ -162,8 +162,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// Compressed, without the time and name that gzip would note.
-pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzBuilder::new().write(Vec::new(), Compression::best());
+pub(crate) fn gzip(bytes: &[u8], effort: Effort) -> Vec<u8> {
+    let level = match effort {
+        Effort::Best => Compression::best(),
+        Effort::Quick => Compression::fast(),
+    };
+    let mut encoder = GzBuilder::new().write(Vec::new(), level);
     // Memory takes everything.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()

@@ -52,6 +52,17 @@ pub struct Release {
     pub version: String,
     /// When it was made, in seconds since 1970: the time of everything in the packages.
     pub time: u64,
+    /// How well its packages are compressed.
+    pub effort: Effort,
+}
+
+/// What compression may cost. The formats are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Packages as small as they get: minutes of a processor for a large program.
+    Best,
+    /// Packages that are made in seconds, a quarter larger.
+    Quick,
 }
 
 impl Release {

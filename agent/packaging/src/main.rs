@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use packaging::{Error, Release, deb, image, rpm};
+use packaging::{Effort, Error, Release, deb, image, rpm};
 
 fn main() -> ExitCode {
     let args: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    match make(&Release { binary: binary.clone(), version, time }, dir) {
+    match make(&Release { binary: binary.clone(), version, time, effort: Effort::Best }, dir) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("packaging: {error}");

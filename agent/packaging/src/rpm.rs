@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    DESCRIPTION, Error, NAME, RPM_ARCH, Release, error,
+    DESCRIPTION, Effort, Error, NAME, RPM_ARCH, Release, error,
     layout::{self, Content, Entry, Family, Role},
     of_workspace, own,
 };
@@ -43,6 +43,11 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
     let recipe = fs::read_to_string(&recipe).map_err(Error::file("read", &recipe))?;
     let recipe = write("tracer-agent.spec", &recipe.replace("@description@", DESCRIPTION))?;
 
+    // Since RPM 4.14, as the readers of this format.
+    let payload = match release.effort {
+        Effort::Best => "w19.zstdio",
+        Effort::Quick => "w1.zstdio",
+    };
     let mut build = Command::new("rpmbuild");
     build.args(["--quiet", "-bb", "--target", RPM_ARCH, "--nodeps"]);
     for (name, value) in [
@@ -52,8 +57,7 @@ pub fn make(release: &Release, dir: &Path) -> Result<PathBuf, Error> {
         ("product_version", version.clone()),
         ("product_tree", staging.display().to_string()),
         ("product_files", files.display().to_string()),
-        // Since RPM 4.14, as the readers of this format.
-        ("_binary_payload", "w19.zstdio".to_owned()),
+        ("_binary_payload", payload.to_owned()),
         // What would differ from one build to the next.
         ("_buildhost", "reproducible".to_owned()),
         ("use_source_date_epoch_as_buildtime", "1".to_owned()),

@@ -1,6 +1,6 @@
 //! The image, as tools of others see it.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, sync::OnceLock};
 
 use packaging::image::{self, Image};
 use serde_json::Value;
@@ -11,14 +11,19 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-fn make(dir: &Path) -> Image {
-    image::make(&release("1.0.0"), Some(Path::new(image::CERTIFICATES)), dir).unwrap()
+/// The program's image, made once.
+fn made() -> &'static Image {
+    static MADE: OnceLock<Image> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        image::make(&release("1.0.0"), Some(Path::new(image::CERTIFICATES)), dir).unwrap()
+    })
 }
 
 #[test]
 fn skopeo_reads_the_layout_and_the_archive() {
     let dir = directory();
-    let image = make(dir.path());
+    let image = made();
     let skopeo = |args: &[&str]| output(Command::new("skopeo").args(args));
     let layout = format!("oci:{}:{}", image.dir.display(), image.tag);
     let archive = format!("oci-archive:{}:{}", image.archive.display(), image.tag);
@@ -36,7 +41,7 @@ fn skopeo_reads_the_layout_and_the_archive() {
 #[test]
 fn what_umoci_unpacks_runs() {
     let dir = directory();
-    let image = make(dir.path());
+    let image = made();
     let bundle = dir.path().join("bundle");
     let of = format!("{}:{}", image.dir.display(), image.tag);
     output(Command::new("umoci").args(["unpack", "--image", &of]).arg(&bundle));

@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-use packaging::{Error, Release};
+use packaging::{Effort, Error, Release};
 use tempfile::TempDir;
 
 /// When everything was made.
@@ -19,12 +19,12 @@ fn target_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }
 
-/// A version of the static program that other tests run.
+/// A version of the static program that other tests run. It is large, and what compresses it is not tested.
 pub(crate) fn release(version: &str) -> Release {
     let built = || target_dir().join("x86_64-unknown-linux-musl/release/tracer-agent");
     let binary = std::env::var_os("TRACER_AGENT_BIN").map_or_else(built, PathBuf::from);
     assert!(binary.is_file(), "no {}: cargo xtask test builds it", binary.display());
-    Release { binary: stripped(&binary), version: version.to_owned(), time: TIME }
+    Release { binary: stripped(&binary), version: version.to_owned(), time: TIME, effort: Effort::Quick }
 }
 
 /// The program without its symbols, as `cargo xtask dist` has it.
@@ -56,7 +56,7 @@ pub(crate) fn small_release() -> Release {
         output(Command::new("sh").args(["-c", script, "sh", SMALL_PROGRAM]).arg(&path));
         path
     });
-    Release { binary: binary.clone(), version: "1.0.0".to_owned(), time: TIME }
+    Release { binary: binary.clone(), version: "1.0.0".to_owned(), time: TIME, effort: Effort::Best }
 }
 
 /// What makes a package in a directory.
