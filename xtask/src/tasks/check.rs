@@ -1,6 +1,7 @@
 //! `cargo xtask check`
 
 use super::setup::{Purpose, setup};
+use super::test::WITH_ALL_FEATURES;
 use super::{Task, comments, crates, dependencies, docs, fuzz, libraries, no_arguments};
 use crate::{Result, process};
 
@@ -15,14 +16,7 @@ fn check(args: &[String]) -> Result {
     const STEPS: [&[&str]; 3] = [
         &["fmt", "--all", "--check"],
         // With every feature of the binary.
-        &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--features=tracer-agent/full,tracer-agent/debug-programs",
-            "--",
-            "-Dwarnings",
-        ],
+        &["clippy", "--workspace", "--all-targets", WITH_ALL_FEATURES, "--", "-Dwarnings"],
         // And without any, which leaves other code out.
         &["clippy", "--package=tracer-agent", "--package=cli", "--all-targets", "--", "-Dwarnings"],
     ];

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::setup::{Purpose, setup};
+use super::test::WITH_ALL_FEATURES;
 use super::{Task, build, no_arguments};
 use crate::workspace::target_dir;
 use crate::{Result, process};
@@ -30,7 +31,9 @@ pub(super) const TASK: Task = Task {
 
 /// Builds the API documentation.
 pub(super) fn docs() -> Result {
+    // The features of other builds: with others, crates of others would be checked once more.
     let mut cargo = process::cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    cargo.arg(WITH_ALL_FEATURES);
     process::run(cargo.env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
