@@ -89,8 +89,10 @@ impl<A: Analysis> Hostile<A> {
     fn feed(&mut self) {
         for round in 0..TIMES {
             for thread in 1..=THREADS {
-                let name = format!("{thread:0>64}");
-                let comm = name.as_bytes();
+                let number = thread.to_string();
+                let mut name = [b'0'; 64];
+                name[64 - number.len()..].copy_from_slice(number.as_bytes());
+                let comm = &name[..];
                 let (tid, other) = (thread as Tid, (thread ^ 1) as Tid);
                 self.look(thread, Known::Wakeup(Wakeup { tid: other, comm, is_new: false }));
                 let prev_state = round % 3;
