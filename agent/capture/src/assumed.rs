@@ -78,7 +78,7 @@ fn of_kernel(spool: &Spool, tracefs: &Tracefs) -> Result<Found, SpoolError> {
     let mut manifest = Manifest::of_kernel(tracefs, CLOCK, Path::new(""), compression).map_err(read)?;
     manifest.systems = systems(tracefs).map_err(read)?;
     // Its symbols are those of the spool, or none: whether this is the same boot is unknown.
-    manifest.boot_id = String::new();
+    manifest.host.boot_id = String::new();
     manifest.is_assumed = true;
     // Answers must not take what is missing for what did not happen.
     manifest.only = UNKNOWN_CHOICE.map(str::to_owned).to_vec();
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(systems, [("irq", 1), ("sched", 1)]);
         assert!(
             manifest.is_assumed
-                && manifest.boot_id.is_empty()
+                && manifest.host.boot_id.is_empty()
                 && !assumed.is_empty()
                 && manifest.only.len() == 2
         );

@@ -29,7 +29,7 @@ use ftrace_event::{Cmdlines, Endian};
 use recording::ExportError;
 use stdx::output::{Directory, Output, OutputError, TempFile, put_in_place};
 use stdx::reason;
-use tracedat::initial_state::InitialState;
+use tracedat::initial_state::{Host, InitialState};
 use tracedat::reader::Reader;
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, WriteError, Writer};
 
@@ -146,7 +146,7 @@ pub fn recover(
     let pauses = pauses::read(spool.files())?;
     let stats = Stats { pauses, ..recovered::stats(&data, &manifest, Noted::load(&spool)?.as_ref()) };
     let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
-    let symbols = symbols::load_again(&spool, &manifest.boot_id);
+    let symbols = symbols::load_again(&spool, &manifest.host.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
     extras.notes.extend(assumed);
     extras.make_room(&output, &manifest);
@@ -416,9 +416,10 @@ fn write_file(
     describe(&mut writer, manifest, &extras.symbols, &extras.cmdlines)?;
     let states = (extras.states.iter())
         .map(|bytes| FileOption::Unknown { id: InitialState::OPTION, bytes: bytes.clone() });
+    let host = extras.states.is_empty().then(|| host(manifest)).transpose()?;
     let binaries = (extras.binaries.iter())
         .map(|bytes| FileOption::Unknown { id: BINARIES_OPTION, bytes: bytes.clone() });
-    for option in options(manifest, stats).into_iter().chain(states).chain(binaries) {
+    for option in options(manifest, stats).into_iter().chain(host).chain(states).chain(binaries) {
         writer.option(&option)?;
     }
     for (name, channel) in manifest.buffers() {
@@ -464,6 +465,12 @@ pub(super) fn describe<W: Write + Seek>(
     writer.section(Section::printk(endian, &manifest.printk_formats)?)?;
     writer.section(Section::cmdlines(endian, cmdlines))?;
     Ok(())
+}
+
+/// The machine and its kernel, for files without a state.
+pub(super) fn host(manifest: &Manifest) -> Result<FileOption, WriteError> {
+    let bytes = manifest.host.encode().map_err(|source| WriteError::Io { what: "the host", source })?;
+    Ok(FileOption::Unknown { id: Host::OPTION, bytes })
 }
 
 /// The options of a file that are known of every recording.

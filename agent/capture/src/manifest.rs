@@ -12,11 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     ArchiveName, RecordedSet, Spool, SpoolError,
     sets::{self, SETS_MAX},
+    state,
 };
 use kernel::proc;
 use kernel::tracefs::{Tracefs, TracefsError};
 use spec::TraceClock;
 use spec::{CHANNELS_MAX, check_name};
+use tracedat::initial_state::Host;
 use tracedat::ledger::EventChoice;
 use tracedat::reader::{Reader, Source};
 use tracedat::{Compression, FileOption, layout};
@@ -29,8 +31,9 @@ pub struct Manifest {
     pub output: PathBuf,
     /// What an archive of several is called.
     pub archive: Option<ArchiveName>,
-    /// Boot of the recorded kernel: its symbols' addresses hold for that boot only.
-    pub boot_id: String,
+    /// The machine and its kernel, whose symbols' addresses hold for its boot only.
+    #[serde(default)]
+    pub host: Host,
     /// tracefs' `events/header_page`.
     pub header_page: String,
     /// tracefs' `events/header_event`.
@@ -110,7 +113,7 @@ impl Manifest {
         Ok(Self {
             output: output.to_owned(),
             archive: None,
-            boot_id: proc::boot_id().unwrap_or_default(),
+            host: state::host(),
             // Our pages have the usual size, whatever the kernel's own buffers were set to.
             header_page: layout::header_page_text(agent_ebpf::PAGE_SIZE as u32),
             header_event: tracefs.header_event()?,
@@ -333,7 +336,7 @@ mod tests {
                 b"/tmp/a \xff.dat",
             )),
             archive: Some(ArchiveName { begin_ns: 5, end_ns: None, number: 7 }),
-            boot_id: "0c2f".into(),
+            host: Host { boot_id: "0c2f".into(), ..Host::default() },
             header_page: "page".into(),
             header_event: "event".into(),
             ftrace_events: vec!["a".into(), "b".into()],

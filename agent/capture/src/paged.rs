@@ -112,7 +112,7 @@ impl PageFeed {
     /// The names of threads that are known by now, and the kernel's symbols if those are.
     pub fn known(&self) -> (Cmdlines, Vec<u8>) {
         let manifest = self.follower.manifest();
-        let symbols = symbols::so_far(self.follower.files(), &manifest.boot_id);
+        let symbols = symbols::so_far(self.follower.files(), &manifest.host.boot_id);
         (self.names.clone(), symbols.unwrap_or_default())
     }
 

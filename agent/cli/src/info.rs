@@ -17,7 +17,7 @@ use super::units::{bytes, count};
 use capture::LEDGER_OPTION;
 use ftrace_event::Endian;
 use stdx::terminal;
-use tracedat::initial_state::InitialState;
+use tracedat::initial_state::{Host, InitialState};
 use tracedat::ledger::Ledger;
 use tracedat::reader::{
     BufferInfo, Counts, CpuCounts, Module, OptionValue, ReadError, Reader, sum_of_losses,
@@ -352,6 +352,7 @@ impl<'a> Report<'a> {
                 None if option.id == LEDGER_OPTION => "(loss ledger)".to_owned(),
                 None if option.id == OptionId::CHECKSUMS => "(checksums)".to_owned(),
                 None if option.id == InitialState::OPTION => "(initial state)".to_owned(),
+                None if option.id == Host::OPTION => "(host)".to_owned(),
                 None => format!("(unknown, {})", option.id),
             };
             let value = clean(&option_text(&option.value, MAX_OPTION_TEXT));

@@ -369,7 +369,7 @@ impl Ctf {
     fn clock(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Clock {
         let name = recording.clock_name();
         let wall = recording.wall_offset();
-        let boot_id = state.map(|state| state.host.boot_id.clone());
+        let boot_id = recording.host(state).boot_id;
         let description = match name.as_str() {
             "" | "mono" => "Monotonic Clock".to_owned(),
             name => format!("Clock {name} of ftrace"),
@@ -380,7 +380,7 @@ impl Ctf {
             shift => (0, shift),
         };
         Clock {
-            uuid: boot_id.filter(|id| id.len() == 36),
+            uuid: Some(boot_id).filter(|id| id.len() == 36),
             description,
             offset,
             absolute: self == Self::Kernel && wall.is_some(),

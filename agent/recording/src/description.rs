@@ -173,11 +173,14 @@ impl Recording<'_> {
         }
     }
 
-    /// The machine and its kernel: by the state at the start, or else by the option with the texts of
-    /// uname(2).
+    /// The machine and its kernel: by the state at the start, or else as the recorder has stored them, or by
+    /// the option with the texts of uname(2).
     pub fn host(&self, state: Option<&InitialState>) -> Host {
         if let Some(state) = state {
             return state.host.clone();
+        }
+        if let Ok(Some(host)) = self.file().host() {
+            return host;
         }
         let Uname { system, node, release, version, machine } =
             Uname::of(self.file().facts()).unwrap_or_default();

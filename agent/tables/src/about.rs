@@ -35,7 +35,7 @@ impl About {
     pub(super) fn of(recording: &Recording<'_>, file_name: Option<&str>) -> Self {
         let file = recording.file();
         // A damaged one is counted where the threads are written.
-        let host = file.initial_state().ok().flatten().map(|state| state.host);
+        let host = file.host().ok().flatten();
         let Uname { system: _, node, release, version, machine } =
             Uname::of(file.facts()).unwrap_or_default();
         let known = |of_state: fn(&initial_state::Host) -> &String, of_file: String| {

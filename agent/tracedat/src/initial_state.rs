@@ -4,7 +4,7 @@
 //! the file option [`InitialState::OPTION`], which stock readers skip, and again for each later moment of the
 //! recording at which somebody asked for it: JSON text (RFC 8259), or a zstd frame
 //! (RFC 8878) that holds JSON text. The first byte distinguishes the two. Unknown members are skipped,
-//! missing ones have their default.
+//! missing ones have their default. A file without a state has its [`Host`] in [`Host::OPTION`].
 
 use serde::{Deserialize, Serialize};
 
@@ -217,12 +217,39 @@ pub enum StateError {
         /// What is wrong.
         source: std::io::Error,
     },
+    /// The host is no JSON of this shape.
+    #[error("the host (option {option}) cannot be understood: {source}", option = Host::OPTION.0)]
+    Host {
+        /// What is wrong.
+        source: serde_json::Error,
+    },
     /// It is no JSON of this shape.
     #[error("the initial state (option {option}) cannot be understood: {source}", option = InitialState::OPTION.0)]
     Json {
         /// What is wrong.
         source: serde_json::Error,
     },
+}
+
+impl Host {
+    /// The option that holds it in files without an [`InitialState`], as JSON text (RFC 8259).
+    pub const OPTION: OptionId = OptionId(0x5445);
+
+    /// The data of the option.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn encode(&self) -> Result<Vec<u8>, std::io::Error> {
+        serde_json::to_vec(self).map_err(std::io::Error::other)
+    }
+
+    /// The host in the data of the option.
+    ///
+    /// # Errors
+    /// The data are damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
+        serde_json::from_slice(bytes).map_err(|source| StateError::Host { source })
+    }
 }
 
 impl InitialState {
@@ -298,6 +325,16 @@ mod tests {
         assert!(state(5000).encode().unwrap().len() < 100_000);
         let sparse = br#"{"threads":[{"tid":4}],"later":{"x":[1]}}"#;
         assert_eq!(InitialState::decode(sparse).unwrap().threads[0].tid, 4);
+    }
+
+    #[test]
+    fn a_host_is_decoded_and_a_damaged_one_is_an_error() {
+        let host = Host { boot_id: "\u{e9}".into(), version: "#1 \"SMP\"".into(), ..Host::default() };
+        assert_eq!(Host::decode(&host.encode().unwrap()).unwrap(), host);
+        assert_eq!(Host::decode(b"{\"later\":1}").unwrap(), Host::default());
+        for text in [&b""[..], b"7", b"{\"boot_id\":3}", b"{", b"\xff"] {
+            assert!(Host::decode(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::Path;
 use capture::{ArchiveName, Manifest, RecordedChannel, Spool};
 use ftrace_event::{Cmdlines, Endian};
 use stdx::output::Output;
+use tracedat::initial_state::Host;
 use tracedat::page::{PageBuilder, Push};
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout};
 
@@ -452,7 +453,7 @@ fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Res
     let manifest = Manifest {
         output: "/nowhere/t.dat".into(),
         archive: is_archive.then_some(ArchiveName { begin_ns: 9, end_ns: None, number: 3 }),
-        boot_id: "none".into(),
+        host: Host { boot_id: "none".into(), ..Host::default() },
         header_page: layout::header_page_text(4096),
         header_event: String::new(),
         ftrace_events: if stacks { vec![USER_STACK.into()] } else { Vec::new() },

@@ -476,7 +476,7 @@ impl Follower {
                     new.user = Some(Vec::new());
                     Some(finished.symbols())
                 }
-                None => symbols::so_far(&self.files, &self.manifest.boot_id),
+                None => symbols::so_far(&self.files, &self.manifest.host.boot_id),
             };
             self.has_symbols = new.kernel.is_some();
         }

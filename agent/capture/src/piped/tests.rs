@@ -11,6 +11,7 @@ use super::{
 use crate::{Manifest, RecordedChannel, StreamId};
 use ftrace_event::Endian;
 use report::TraceFile;
+use tracedat::initial_state::Host;
 use tracedat::page::{PageBuilder, Push};
 use tracedat::reader::LiveRecords as _;
 use tracedat::{ChunkCompressor, Compression, layout};
@@ -28,7 +29,7 @@ fn manifest(compression: Compression) -> Manifest {
     Manifest {
         output: PathBuf::from("/nowhere/t.dat"),
         archive: None,
-        boot_id: "none".into(),
+        host: Host { boot_id: "none".into(), ..Host::default() },
         header_page: layout::header_page_text(4096),
         header_event: String::new(),
         ftrace_events: Vec::new(),

@@ -60,7 +60,8 @@ pub(super) fn collect(clock: TraceClock, stop: &AtomicBool) -> InitialState {
     state
 }
 
-fn host() -> Host {
+/// The machine and its kernel.
+pub(crate) fn host() -> Host {
     let uname = rustix::system::uname();
     let text = |part: &CStr| part.to_string_lossy().into_owned();
     Host {

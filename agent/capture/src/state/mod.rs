@@ -3,6 +3,8 @@
 
 mod collect;
 
+pub(super) use collect::host;
+
 use std::{
     ffi::OsStr,
     io::{Read as _, Write as _},

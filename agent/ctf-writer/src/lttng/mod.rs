@@ -281,8 +281,9 @@ pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Ve
     if let Some(datetime) = creation(recording) {
         env.push(("trace_creation_datetime", quoted(&datetime)));
     }
-    if let Some(uuid) = state.map(|state| &state.host.product_uuid).filter(|uuid| !uuid.is_empty()) {
-        env.push(("product_uuid", quoted(uuid)));
+    let uuid = recording.host(state).product_uuid;
+    if !uuid.is_empty() {
+        env.push(("product_uuid", quoted(&uuid)));
     }
     env.push(("exporter", quoted(concat!("tracer-agent ", env!("CARGO_PKG_VERSION")))));
     env.push((

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::initial_state::InitialState;
+use super::super::initial_state::{Host, InitialState};
 use super::super::layout::OptionId;
 use super::super::option::{FileOption, TimeShift};
 use super::super::reader::file::FileHeader;
@@ -53,6 +53,7 @@ fn ours(id: OptionId) -> Option<&'static str> {
         OptionId::LEDGER => "loss ledger",
         OptionId::CHECKSUMS => "checksums",
         InitialState::OPTION => "initial state",
+        Host::OPTION => "host",
         _ => return None,
     })
 }
@@ -167,6 +168,7 @@ fn wrong_value(option: &RawOption, header: &FileHeader) -> Option<String> {
             (!hook).then(|| "it is not `event,field/event,field`".to_owned())
         }
         InitialState::OPTION => InitialState::decode(bytes).err().map(|error| error.to_string()),
+        Host::OPTION => Host::decode(bytes).err().map(|error| error.to_string()),
         _ if id.name().is_none() || *id == OptionId::STRINGS => None,
         _ => values.iter().find_map(|value| match value {
             OptionValue::Fact(FileOption::Unknown { .. }) => {

@@ -63,7 +63,7 @@ pub use time::{Clock, Corrections};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use super::initial_state::{InitialState, StateError};
+use super::initial_state::{Host, InitialState, StateError};
 use super::losses::Losses;
 use super::option::FileOption;
 use super::page::PageLayout;
@@ -181,6 +181,22 @@ impl<S: Source> Reader<S> {
             }
             _ => None,
         })
+    }
+
+    /// The machine and its kernel, where this crate's recorder has stored them: with the first state, or else
+    /// without one.
+    ///
+    /// # Errors
+    /// The option is damaged.
+    pub fn host(&self) -> Result<Option<Host>, StateError> {
+        if let Some(state) = self.initial_state()? {
+            return Ok(Some(state.host));
+        }
+        let host = self.facts().find_map(|fact| match fact {
+            FileOption::Unknown { id, bytes } if *id == Host::OPTION => Some(Host::decode(bytes)),
+            _ => None,
+        });
+        host.transpose()
     }
 
     /// The buffers, in the order of the file.
