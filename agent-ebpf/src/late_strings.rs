@@ -37,7 +37,7 @@ use crate::{
     globals,
     maps::{CONTROL, PAGES, STRING_NOTES, SYSCALLS},
     parts,
-    ring::{self, clamp_to, give_up, take},
+    ring::{self, clamp, give_up, take},
     side, strings, syscalls,
 };
 
@@ -87,14 +87,15 @@ pub fn drop_note(current: &Current) {
     }
 }
 
-/// Notes a record of call `nr` that is about to be committed. Which copies are `missing`, `strings` has told.
+/// Notes a record of call `nr`, for which `max` bytes were taken, that is about to be committed. Which copies
+/// are `missing`, `strings` has told.
 #[inline(always)]
-pub fn note(frame: *const Frame, nr: u32, missing: u32, current: &Current) {
+pub fn note(frame: *const Frame, (nr, max): (u32, u32), missing: u32, current: &Current) {
     if globals::late_strings() == 0 {
         return;
     }
     let memory = current.memory();
-    let Some((ctl, record)) = fast::offset_in_page(frame, strings::record_max()) else { return };
+    let Some((ctl, record)) = fast::offset_in_page(frame, max) else { return };
     let Some(note) = note_of(context::cpu()).filter(|_| memory != 0) else { return };
     set_thread(note, 0);
     // SAFETY: the map's values. With space in the page this program has the flag of the writer, to whom
@@ -155,10 +156,8 @@ fn complete(ctx: *const u64, ctl: *mut CpuControl, note: &StringNote, current: &
     }
     let Some(slot) = SYSCALLS.get(note.nr) else { return };
     let Some(page) = PAGES.get_ptr_mut(index, globals::pages_len()) else { return };
-    let at = clamp_to(note.record, PAGE_SIZE as u32 - strings::record_max());
-    // SAFETY: the map's value: a page, with room for a record from there on.
-    let record = unsafe { page.cast::<u8>().add(at as usize) };
-    // SAFETY: the record is one that `strings::copy` has written for this call, and what is in an open page
-    // is the holder's of the flag.
-    unsafe { strings::complete(record, slot, note.missing) };
+    let record = clamp::<{ PAGE_SIZE as u32 }>(note.record);
+    // SAFETY: the record is one that `strings` has written for this call, and what is in an open page is the
+    // holder's of the flag.
+    unsafe { strings::complete(page.cast(), record, slot, note.missing) };
 }

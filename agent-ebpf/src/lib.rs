@@ -118,6 +118,18 @@ pub const SYSCALL_STRINGS: usize = 3;
 pub const STRING_MAX: usize = 165;
 /// What follows a copy that was cut, NUL included.
 pub const STRING_CUT: [u8; 4] = *b"...\0";
+/// Bytes of a copy that programs write at once.
+pub const STRING_STEP: u32 = 8;
+
+/// Bytes that a record has for each copy of at most `limit`.
+pub const fn string_room(limit: u32) -> u32 {
+    limit + STRING_CUT.len() as u32 + STRING_STEP
+}
+
+/// The longest record whose first copy begins at byte `first`.
+pub const fn with_strings_max(first: u32, limit: u32) -> u32 {
+    first + SYSCALL_STRINGS as u32 * string_room(limit) + STRING_STEP
+}
 
 /// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and
 /// [`CpuControl::lost`].

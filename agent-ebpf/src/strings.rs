@@ -10,11 +10,16 @@
 //! the compiler, knowing it, would go byte by byte. `read` and `write` ask for aligned pointers; compiled for
 //! this target, which has no other instructions for them, they are a load and a store all the same.
 
-use agent_ebpf::{STRING_CUT, SYSCALL_STRINGS, SyscallSlot};
+use agent_ebpf::{
+    PAGE_SIZE, STRING_CUT, STRING_STEP, SYSCALL_STRINGS, SyscallSlot, string_room, with_strings_max,
+};
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
 
 use crate::{
-    globals,
+    context::Current,
+    fast::Frame,
+    globals, late_strings,
+    maps::SYSCALLS,
     ring::{clamp, clamp_to, forget},
     syscalls::{ARGS, ENTER_MAX},
 };
@@ -24,25 +29,23 @@ const WORD: u32 = 4;
 /// Where the first copy begins at the latest.
 const FIRST_MAX: u32 = ENTER_MAX + WORD * SYSCALL_STRINGS as u32;
 /// What is written at once.
-const STEP: u32 = 8;
-
-/// Bytes that a copy takes at most.
-#[inline(always)]
-fn copy_max() -> u32 {
-    globals::string_limit() + STRING_CUT.len() as u32
-}
+const STEP: u32 = STRING_STEP;
+/// Where a location word is in a page at most.
+const WORD_MAX: u32 = PAGE_SIZE as u32 - WORD;
+/// Where an argument is in a page at most.
+const ARGUMENT_MAX: u32 = PAGE_SIZE as u32 - 8;
 
 /// Bytes that a record has for each copy: those that follow a copy may be written with it, and are part of
 /// the room of one that is missing, whose neighbours are there already when it is made.
 #[inline(always)]
 fn room_max() -> u32 {
-    copy_max() + STEP
+    string_room(globals::string_limit())
 }
 
-/// The longest record. After the last copy is room for what is written at once.
+/// The longest record without contexts.
 #[inline(always)]
 pub fn record_max() -> u32 {
-    FIRST_MAX + SYSCALL_STRINGS as u32 * room_max() + STEP
+    with_strings_max(FIRST_MAX, globals::string_limit())
 }
 
 /// What copying has come to.
@@ -53,19 +56,35 @@ pub struct Copied {
     pub missing: u32,
 }
 
-/// Writes the copies into a record that has its arguments.
+/// Writes the copies into a record without contexts that has its arguments.
 ///
 /// # Safety
 /// The record has [`record_max`] bytes, which are the caller's alone, and all six arguments are written.
 #[inline(always)]
 pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
     let words = clamp::<ENTER_MAX>(slot.enter_len.into());
-    let mut at = clamp::<FIRST_MAX>(slot.copies_at.into());
+    let first = clamp::<FIRST_MAX>(slot.copies_at.into());
+    // SAFETY: the caller's promise.
+    unsafe { copy_at(record, slot, (words, first, FIRST_MAX)) }
+}
+
+/// The same into any record: the location words begin at `words`, and the first copy at `first`, which is
+/// `first_max` or less.
+///
+/// # Safety
+/// After `first_max`, the record has [`room_max`] bytes for each copy and a step, and the words are before.
+/// All of it is the caller's alone, and the arguments are written.
+#[inline(always)]
+unsafe fn copy_at(
+    record: *mut u8,
+    slot: &SyscallSlot,
+    (words, mut at, first_max): (u32, u32, u32),
+) -> Copied {
     let mut missing = 0;
     // SAFETY: the caller has written the arguments.
     let first = unsafe { argument(record, slot.strings[0]) };
     if slot.length != 0 {
-        // SAFETY: the record has room for `SYSCALL_STRINGS` copies from `FIRST_MAX` on.
+        // SAFETY: the record has room for `SYSCALL_STRINGS` copies from `first_max` on.
         let to = unsafe { record.add(at as usize) };
         // SAFETY: the caller has written the arguments.
         let room = within_limit(unsafe { argument(record, slot.length) });
@@ -84,7 +103,7 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
         macro_rules! each {
             ($index:literal, $from:expr) => {
                 let from = $from;
-                // SAFETY: from `FIRST_MAX` on, the record has `room_max` bytes for each of
+                // SAFETY: from `first_max` on, the record has `room_max` bytes for each of
                 // `SYSCALL_STRINGS` copies; `at` is after `$index` of them at most.
                 let to = unsafe { record.add(at as usize) };
                 // SAFETY: as for `to`.
@@ -101,7 +120,7 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
                 };
                 // However long the copy is, the verifier continues with the same state.
                 missing = forget(missing, from);
-                at = clamp_to(forget(at + taken, from), FIRST_MAX + ($index + 1) * room_max());
+                at = clamp_to(forget(at + taken, from), first_max + ($index + 1) * room_max());
             };
         }
         each!(0, first);
@@ -114,52 +133,87 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
             each!(2, unsafe { argument(record, slot.strings[2]) });
         }
     }
-    at = clamp_to(at, record_max() - STEP);
+    at = clamp_to(at, with_strings_max(first_max, globals::string_limit()) - STEP);
     // The record's length is rounded up: nothing of what the page held before.
     // SAFETY: a step is left in the record.
     unsafe { put(record, at, 0) };
     Copied { end: at, missing }
 }
 
-/// Tries the copies again that are `missing` from a record.
+/// Tries the copies again that are `missing` from the record that begins at `record` in a page.
+///
+/// Whatever the record's own bounds are, every place in it is within the page: the verifier has nothing else
+/// to go by, because the bounds are those of the event.
 ///
 /// # Safety
-/// As for [`copy`], which has written the record for the same `slot` and said what is missing.
+/// The page is the caller's. The record in it is one that [`copy`] or [`fast_strings`] has written for the
+/// same `slot` and said this is missing of.
 #[inline(always)]
-pub unsafe fn complete(record: *mut u8, slot: &SyscallSlot, missing: u32) {
-    let words = clamp::<ENTER_MAX>(slot.enter_len.into());
+pub unsafe fn complete(page: *mut u8, record: u32, slot: &SyscallSlot, missing: u32) {
+    let words = record + clamp::<ENTER_MAX>(slot.enter_len.into());
+    let word_at = |index: u32| clamp::<WORD_MAX>(words + WORD * index);
+    let argument_at = |position: u8| {
+        let offset = ARGS as u32 + 8 * clamp::<5>(u32::from(position) - 1);
+        let at = clamp::<ARGUMENT_MAX>(record + offset);
+        // SAFETY: an argument of the record. In a page it may be at a multiple of 4 only: see the top of this
+        // file.
+        unsafe { page.add(at as usize).cast::<u64>().read() }
+    };
+    // Where the room of a copy is, by its location word: not more than lets the room end with the page.
+    let room_at = |word: u32| clamp_to(record + (word & 0xffff), PAGE_SIZE as u32 - room_max());
     if slot.length != 0 {
-        // SAFETY: the location word that `copy` has written.
-        let at = clamp::<FIRST_MAX>(unsafe { get(record, words) } & 0xffff);
-        // SAFETY: `copy` was called with all arguments written.
-        let (from, len) = unsafe { (argument(record, slot.strings[0]), argument(record, slot.length)) };
-        // SAFETY: the room that `copy` has left for as many bytes.
-        let len = unsafe { bytes(record.add(at as usize), from, within_limit(len)) };
-        // SAFETY: as for `at`.
-        unsafe { put(record, words, at | len << 16) };
+        // SAFETY: the location word that was written with the record.
+        let word = unsafe { get(page, word_at(0)) };
+        let (from, len) = (argument_at(slot.strings[0]), argument_at(slot.length));
+        // SAFETY: the room that was left for as many bytes.
+        let len = unsafe { bytes(page.add(room_at(word) as usize), from, within_limit(len)) };
+        // SAFETY: as for `word`.
+        unsafe { put(page, word_at(0), word & 0xffff | len << 16) };
         return;
     }
-    // SAFETY: `copy` was called with all arguments written.
-    let unknown = unsafe { argument(record, slot.strings[0]) };
+    let unknown = argument_at(slot.strings[0]);
     macro_rules! each {
         ($index:literal) => {
             // The verifier shall not learn from one bit what the others are.
             if forget(missing, unknown) & 1 << $index != 0 {
-                // SAFETY: the location word that `copy` has written.
-                let word = unsafe { get(record, words + WORD * $index) };
-                let at = clamp_to(word & 0xffff, FIRST_MAX + $index * room_max());
-                // SAFETY: `copy` was called with all arguments written.
-                let from = unsafe { argument(record, slot.strings[$index]) };
-                // SAFETY: the room that `copy` has left, of `room_max` bytes.
-                let len = unsafe { string(record.add(at as usize), from) };
+                // SAFETY: the location word that was written with the record.
+                let word = unsafe { get(page, word_at($index)) };
+                let from = argument_at(slot.strings[$index]);
+                // SAFETY: the room that was left, of `room_max` bytes.
+                let len = unsafe { string(page.add(room_at(word) as usize), from) };
                 // SAFETY: as for `word`.
-                unsafe { put(record, words + WORD * $index, at | len << 16) };
+                unsafe { put(page, word_at($index), word & 0xffff | len << 16) };
             }
         };
     }
     each!(0);
     each!(1);
     each!(2);
+}
+
+/// Copies the strings of system call `nr` into a record of a program that the agent writes, which has its
+/// arguments and contexts, and gives its length. In `at` are the place of the first location word and, 16
+/// bits above, that of the first copy, as a constant; `max` is what space was taken for.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_strings")]
+extern "C" fn fast_strings(record: *mut u8, nr: u64, at: u64, max: u64, frame: *const Frame) -> u64 {
+    let Some(slot) = SYSCALLS.get(nr as u32) else { return 0 };
+    let (words, first) = (at as u32 & 0xffff, at as u32 >> 16);
+    // SAFETY: the program has taken space for `SYSCALL_STRINGS` copies after `first`, which the verifier
+    // makes sure of, and written what is before.
+    let copied = unsafe { copy_at(record, slot, (words, first, first)) };
+    if copied.missing != 0 {
+        late_strings::note(frame, (nr as u32, max as u32), copied.missing, &Current::get());
+    }
+    copied.end.into()
+}
+
+/// Forgets what an earlier call of the thread may have left to its exit.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_strings_drop")]
+extern "C" fn fast_strings_drop() -> u64 {
+    late_strings::drop_note(&Current::get());
+    0
 }
 
 /// Zeroes the rest of the room of a copy that is missing: what the helper, which zeroes as much as it was to
@@ -222,7 +276,7 @@ unsafe fn string(to: *mut u8, from: u64) -> u32 {
         return 0;
     }
     // One character more than is kept, to know whether there is one.
-    // SAFETY: `limit + 2` is less than `copy_max`. The helper takes only addresses of user space and catches
+    // SAFETY: `limit + 2` is less than `room_max`. The helper takes only addresses of user space and catches
     // faults.
     let read = unsafe { bpf_probe_read_user_str(to.cast(), limit + 2, from as *const _) };
     if read <= 0 {
@@ -235,7 +289,7 @@ unsafe fn string(to: *mut u8, from: u64) -> u32 {
     // SAFETY: after `len`, which is `limit` at most, there is a step.
     unsafe { printable(to, forget(len, from)) };
     if is_cut {
-        // SAFETY: `copy_max` is `limit` and these bytes.
+        // SAFETY: `room_max` is more than `limit` and these bytes.
         unsafe { end(to, limit, u32::from_le_bytes(STRING_CUT)) };
         limit + STRING_CUT.len() as u32
     } else {
@@ -266,10 +320,10 @@ fn within_limit(len: u64) -> u32 {
 /// and then the room for them is zeroed.
 ///
 /// # Safety
-/// At `to` are [`copy_max`] bytes, which are the caller's alone.
+/// At `to` are [`room_max`] bytes, which are the caller's alone.
 #[inline(always)]
 unsafe fn bytes(to: *mut u8, from: u64, len: u32) -> u32 {
-    // SAFETY: the length is at most `limit`, which is less than `copy_max`. The helper takes only addresses
+    // SAFETY: the length is at most `limit`, which is less than `room_max`. The helper takes only addresses
     // of user space and catches faults.
     if len != 0 && unsafe { bpf_probe_read_user(to.cast(), len, from as *const _) } == 0 { len } else { 0 }
 }

@@ -153,7 +153,8 @@ fn enter_with_strings(ctx: *const u64, slot: *const SyscallSlot) -> u64 {
     // arguments.
     let copied = unsafe { strings::copy(record, slot) };
     if copied.missing != 0 {
-        late_strings::note(frame.as_ptr(), arguments(ctx).1 as u32, copied.missing, &current);
+        let of = (arguments(ctx).1 as u32, max);
+        late_strings::note(frame.as_ptr(), of, copied.missing, &current);
     }
     fast::end(frame.as_mut_ptr(), copied.end.into(), ctx.cast());
     0

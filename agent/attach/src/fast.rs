@@ -292,6 +292,16 @@ impl Job<'_> {
     }
 }
 
+/// What came of attaching fast events.
+#[derive(Debug)]
+pub struct FastResults {
+    /// In the order of the events.
+    pub events: Vec<Result<(), FastError>>,
+    /// Of the program that completes strings of events with programs by themselves: without it, a string that
+    /// is not resident at the entry stays unavailable.
+    pub own_strings: Result<(), FastError>,
+}
+
 impl<'a> Loader<'a> {
     /// `late_strings`: whether strings of system calls may have to be copied at the exit.
     pub(crate) fn new(
@@ -308,15 +318,18 @@ impl<'a> Loader<'a> {
         })
     }
 
-    /// Loads and attaches the programs of these events; the results are in their order.
-    pub(crate) fn attach(&self, events: &[ToAttach<'_>]) -> (FastLinks, Vec<Result<(), FastError>>) {
+    /// Loads and attaches the programs of these events, and what completes strings of those with the slots
+    /// `own_strings`, which have programs by themselves.
+    pub(crate) fn attach(&self, events: &[ToAttach<'_>], own_strings: &[u32]) -> (FastLinks, FastResults) {
         let (mut links, together) = self.attach_together(events);
         let others = events.iter().zip(&together).filter(|(_, done)| done.is_none());
-        let (more, alone) = self.attach_alone(&others.map(|(event, _)| *event).collect::<Vec<_>>());
+        let (more, alone) =
+            self.attach_alone(&others.map(|(event, _)| *event).collect::<Vec<_>>(), own_strings);
         links.programs.extend(more.programs);
+        let FastResults { events: alone, own_strings } = alone;
         let mut alone = alone.into_iter();
-        let results = together.into_iter().map(|done| done.or_else(|| alone.next()).unwrap_or(Ok(())));
-        (links, results.collect())
+        let events = together.into_iter().map(|done| done.or_else(|| alone.next()).unwrap_or(Ok(())));
+        (links, FastResults { events: events.collect(), own_strings })
     }
 
     /// Loads programs of many events, where there are many, and attaches them. Events that have no part in
@@ -357,7 +370,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Loads and attaches programs of one event each, and those that all system calls share.
-    fn attach_alone(&self, events: &[ToAttach<'_>]) -> (FastLinks, Vec<Result<(), FastError>>) {
+    fn attach_alone(&self, events: &[ToAttach<'_>], own_strings: &[u32]) -> (FastLinks, FastResults) {
         let mut jobs = Vec::new();
         // All system calls at the entry share a program, and all at the exit.
         let mut calls = BTreeMap::new();
@@ -380,25 +393,28 @@ impl<'a> Loader<'a> {
             })
             .collect();
         // Strings of entries are copied at the exit, of which nothing else may be recorded.
-        let completed = calls.get(&true).copied().filter(|_| self.late_strings).map(|entry| {
-            let exit = *calls.entry(false).or_insert_with(|| {
+        let entry = calls.get(&true).copied();
+        let is_completed = self.late_strings && (entry.is_some() || !own_strings.is_empty());
+        let exit = is_completed.then(|| {
+            *calls.entry(false).or_insert_with(|| {
                 jobs.push(self.calls(false));
                 jobs.len() - 1
-            });
-            (entry, exit)
+            })
         });
+        let completed = entry.zip(exit);
         let mut links = FastLinks::default();
         let mut loaded: Vec<Option<Result<OwnedFd, FastError>>> =
             side_by_side(&jobs, |job| self.load(job)).into_iter().map(Some).collect();
         let attach = |job: usize, program: OwnedFd| {
             let needs_it = |of: usize| of == job || completed == Some((of, job));
             let slots = job_of.iter().zip(events).filter(|&(&of, _)| needs_it(of));
+            let others = own_strings.iter().filter(|_| exit == Some(job));
             let hook = Hook::Own;
             Ok(Attached {
                 name: jobs[job].name().to_owned(),
                 link: Some(hook.attach(program.as_fd()).map_err(FastError::Attach)?),
                 program,
-                slots: slots.map(|(_, &(.., slot))| slot).collect(),
+                slots: slots.map(|(_, &(.., slot))| slot).chain(others.copied()).collect(),
                 // Where it records no events, what it misses is none of them.
                 records: job_of.contains(&job),
                 hook,
@@ -421,8 +437,12 @@ impl<'a> Loader<'a> {
             Some((entry, exit)) if entry == job => attach_once(exit).and_then(|()| attach_once(job)),
             _ => attach_once(job),
         };
-        let results = job_of.iter().map(attach_for).collect();
-        (links, results)
+        let events = job_of.iter().map(attach_for).collect();
+        let own_strings = match exit.filter(|_| !own_strings.is_empty()) {
+            Some(exit) => attach_once(exit),
+            None => Ok(()),
+        };
+        (links, FastResults { events, own_strings })
     }
 
     /// Loads the programs of these events, for a look at what the verifier makes of them; nothing is

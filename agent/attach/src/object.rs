@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use agent_ebpf::{
     EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_OF_WATCH, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES,
-    begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -12,8 +11,9 @@ use agent_ebpf::{
 use super::kernel_layout::KernelLayout;
 use bpf::load::{Definitions, FlatArray, LoadError, Object, SharedMaps};
 use compile::aggregate::Sizes;
-use compile::fast::{FastEvent, Hooks, Kind, Lane, Table};
+use compile::fast::{Call, FastEvent, Hooks, Kind, Lane, Table};
 use compile::filter;
+use compile::generic::call_flags;
 use kernel::ids::Owner;
 use kernel::version::KernelVersion;
 use kernel::{features, ids};
@@ -73,6 +73,9 @@ pub struct ProgramOptions {
     pub lanes: Vec<Lane>,
     /// The filter of each event in the generic lane, by the same position.
     pub filters: Vec<Option<filter::Program>>,
+    /// The system call of each event that has a program by itself which records strings, by the same
+    /// position.
+    pub own_strings: Vec<Option<Call>>,
     /// Which sets threads are asked for, by what they are: bits of [`globals::SCOPE`].
     pub scope: u32,
     /// Lines of the map of these sets.
@@ -118,6 +121,15 @@ pub(super) fn with_groups(plan: EventSlot, slot: u32, groups: &RateGroups) -> Ev
     EventSlot { flags: others | of, ..plan }
 }
 
+/// The events that have programs by themselves which record strings of system calls, by their slots.
+pub(super) fn own_strings(
+    options: &ProgramOptions,
+    wanted: impl Fn(u32) -> bool,
+) -> impl Iterator<Item = (u32, Call)> {
+    let calls = (0..).zip(&options.own_strings).filter_map(|(slot, call)| Some((slot, (*call)?)));
+    calls.filter(move |&(slot, _)| wanted(slot))
+}
+
 /// The system calls among the events that `wanted` chooses by their slots.
 pub(super) fn calls_of(options: &ProgramOptions, wanted: impl Fn(u32) -> bool) -> Table {
     let mut table = Table::default();
@@ -127,6 +139,9 @@ pub(super) fn calls_of(options: &ProgramOptions, wanted: impl Fn(u32) -> bool) -
         {
             table.add(index as u32, slot.id, *call);
         }
+    }
+    for (_, call) in own_strings(options, wanted) {
+        table.add_strings(call);
     }
     table
 }
@@ -138,17 +153,7 @@ pub(super) fn has_late_strings(options: &ProgramOptions, calls: &Table) -> bool 
     let is_known = [layout.task_pid, layout.task_tgid, layout.task_mm, layout.task_nr_migrations]
         .iter()
         .all(|&offset| offset != 0);
-    is_known && calls.has_strings() && !options.strings.is_off()
-}
-
-/// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones
-/// count that as theirs: those of all others leave it out (`tracing_gen_ctx` in `ftrace_syscall_enter`,
-/// kernel/trace/trace_syscalls.c).
-const CALLS_PREEMPTIBLE_SINCE: KernelVersion = KernelVersion::new(6, 13, 0);
-
-fn named_call_flags() -> u32 {
-    let counts = KernelVersion::running().is_some_and(|version| version < CALLS_PREEMPTIBLE_SINCE);
-    if counts { begin_flags::PREEMPTIBLE } else { 0 }
+    is_known && options.hooks.is_some() && calls.has_strings() && !options.strings.is_off()
 }
 
 /// Since this version the kernel's walk along a user stack has the direct caller of some functions at their
@@ -222,7 +227,7 @@ pub(super) fn create_object(
         (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
         (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
-        (globals::NAMED_FLAGS, named_call_flags()),
+        (globals::NAMED_FLAGS, call_flags()),
         (globals::NAMED_STRINGS, calls.has_strings().into()),
         (globals::STRING_LIMIT, options.strings.bytes()),
         (globals::LATE_STRINGS, has_late_strings(options, calls).into()),

@@ -12,7 +12,7 @@ pub use self::handover::{ChannelMaps, PartState, ProgramsState};
 use super::{
     ProbeError,
     border::{Borders, EventCounts},
-    fast::{FastError, FastLinks, Loader},
+    fast::{FastError, FastLinks, FastResults, Loader},
     hook::{self, HookLinks, ToAttach},
     misses::{Misses, RecursionMisses},
     object::{ProgramOptions, calls_of, create_object, groups_of, has_late_strings, with_groups},
@@ -340,14 +340,15 @@ impl Programs {
         self.generic.get(program).map(|fd| fd.as_fd()).ok_or(LoadError::Missing("generic program"))
     }
 
-    /// Loads and attaches the programs of fast events, each to record under its slot. The results are in the
-    /// order of the events.
+    /// Loads and attaches the programs of fast events, each to record under its slot, and what completes the
+    /// strings of other events, whose slots are `own_strings`.
     pub fn attach_fast(
         &self,
         events: &[(&str, &FastEvent, u32)],
+        own_strings: &[u32],
         hooks: Option<Hooks>,
-    ) -> Result<(FastLinks, Vec<Result<(), FastError>>), LoadError> {
-        Ok(self.loader(hooks)?.attach(events))
+    ) -> Result<(FastLinks, FastResults), LoadError> {
+        Ok(self.loader(hooks)?.attach(events, own_strings))
     }
 
     /// Loads and attaches programs of probes. `slots` are those of the recording. Gives the links, and the

@@ -95,6 +95,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         spare: 0,
         generation: 0,
         filters: vec![None, None],
+        own_strings: Vec::new(),
         scope: 0,
         set_lines: 1,
         hooks,

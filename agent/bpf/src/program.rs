@@ -157,7 +157,7 @@ fn resolved(
 
 /// The functions of the object that bodies call; those that open a ring differ where users or processes have
 /// rings of their own.
-pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 12] {
+pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 14] {
     let (begin, reject) =
         if owned_rings { ("fast_begin_owned", "fast_reject_owned") } else { ("fast_begin", "fast_reject") };
     [
@@ -173,6 +173,8 @@ pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 12] {
         (Subprogram::GraphEnter, "graph_enter"),
         (Subprogram::GraphStart, "graph_start"),
         (Subprogram::GraphLeave, "graph_leave"),
+        (Subprogram::Strings, "fast_strings"),
+        (Subprogram::DropStrings, "fast_strings_drop"),
     ]
 }
 

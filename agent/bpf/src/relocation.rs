@@ -33,6 +33,10 @@ pub enum Subprogram {
     GraphStart,
     /// `graph_leave`: takes out a call that returns.
     GraphLeave,
+    /// `fast_strings`: copies the strings that a system call is given.
+    Strings,
+    /// `fast_strings_drop`: forgets those that an earlier call has left to its exit.
+    DropStrings,
 }
 
 impl Subprogram {

@@ -8,13 +8,13 @@ use super::{
     CaptureError, LeftOut, Spool,
     channel::Links,
     names::NameTable,
-    options::{CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions},
+    options::{CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, OwnProgram},
 };
 use attach::fast::FastLinks;
 use attach::hook::HookLinks;
 use attach::tracepoint::Carriers;
 use attach::{ProbeError, ProbeToAttach, Programs, TaskTracker, tracepoint};
-use compile::fast::Lane;
+use compile::fast::{FastEvent, Kind, Lane};
 use compile::scope::Scope;
 use ftrace_event::Cmdlines;
 use kernel::proc;
@@ -111,7 +111,7 @@ pub(super) fn attach(
         }
     }
     links.probes = attach_probes(programs, options, slots, &mut left_out)?;
-    links.probes.append(attach_own(programs, options, slots, &mut left_out)?);
+    attach_own(programs, links, options, slots, &mut left_out)?;
     if links.events.is_empty()
         && links.fast.is_empty()
         && links.probes.is_empty()
@@ -165,16 +165,31 @@ fn attach_fast(
             fast.push((event.name.as_str(), program, index as u32));
         }
     }
-    if fast.is_empty() {
+    let own_strings: Vec<u32> = of(options, slots)
+        .filter(|(_, event)| event.own_strings().is_some())
+        .map(|(slot, _)| slot as u32)
+        .collect();
+    if fast.is_empty() && own_strings.is_empty() {
         return Ok(FastLinks::default());
     }
     let fast_slots: Vec<u32> = fast.iter().map(|&(.., slot)| slot).collect();
-    let (links, results) = programs.attach_fast(&fast, options.hooks)?;
-    for (slot, result) in fast_slots.into_iter().zip(results) {
+    let (links, results) = programs.attach_fast(&fast, &own_strings, options.hooks)?;
+    if let Err(error) = results.own_strings {
+        for slot in &own_strings {
+            options.events[*slot as usize].string_note =
+                Some(format!("those that are not in memory at the entry: {error}"));
+        }
+    }
+    for (slot, result) in fast_slots.into_iter().zip(results.events) {
         let Err(error) = result else { continue };
         let event = &mut options.events[slot as usize];
         if event.only_fast {
             return Err(ProbeError::Fast(error));
+        }
+        if let Lane::Fast(FastEvent(Kind::Call(call))) = &event.lane
+            && call.strings().is_some()
+        {
+            event.string_note = Some(error.to_string());
         }
         event.lane = Lane::Generic;
         event.lane_note = Some(error.to_string());
@@ -204,30 +219,46 @@ fn attach_probes(
     Ok(links)
 }
 
-/// Attaches the events of the generic lane that have programs of their own.
+/// Attaches the events of the generic lane that have programs of their own. Where the kernel refuses one that
+/// copies strings, the one without them takes its place.
 fn attach_own(
     programs: &Programs,
-    options: &ChannelOptions,
+    links: &mut Links,
+    options: &mut ChannelOptions,
     slots: &Range<usize>,
     left_out: &mut Vec<LeftOut>,
-) -> Result<HookLinks, ProbeError> {
+) -> Result<(), ProbeError> {
     let plans: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
-    let mut to_attach: Vec<(&CaptureEvent, ProbeToAttach<'_>)> = Vec::new();
-    for (slot, event) in of(options, slots) {
-        if let (Lane::Generic, Some(program)) = (&event.lane, &event.own) {
-            to_attach.push((event, ProbeToAttach { event: &event.name, first_slot: slot as u32, program }));
-        }
-    }
-    let (events, to_attach): (Vec<_>, Vec<_>) = to_attach.into_iter().unzip();
-    let mut links = HookLinks::default();
-    for (event, attached) in events.into_iter().zip(programs.attach_each(&to_attach, &plans)) {
+    let is_own = |(_, event): &(usize, &CaptureEvent)| matches!(event.lane, Lane::Generic);
+    let own: Vec<(usize, OwnProgram)> = of(options, slots)
+        .filter(is_own)
+        .filter_map(|(slot, event)| Some((slot, event.own.clone()?)))
+        .collect();
+    let names: Vec<String> = own.iter().map(|(slot, _)| options.events[*slot].name.clone()).collect();
+    let to_attach = |(of, program)| {
+        let (slot, event): (usize, &String) = of;
+        ProbeToAttach { event, first_slot: slot as u32, program }
+    };
+    let wanted: Vec<ProbeToAttach<'_>> = (own.iter().zip(&names))
+        .map(|((slot, own), name)| to_attach(((*slot, name), &own.program)))
+        .collect();
+    let results = programs.attach_each(&wanted, &plans);
+    for (((slot, own), name), attached) in own.iter().zip(&names).zip(results) {
+        let attached = match (attached, &own.strings) {
+            (Err(error), Some(strings)) => {
+                options.events[*slot].string_note = Some(error.to_string());
+                let program = to_attach(((*slot, name), &strings.without));
+                programs.attach_probes(&[program], &plans).map(|(links, _)| links)
+            }
+            (attached, _) => attached,
+        };
         match attached {
-            Ok(more) => links.append(more),
-            Err(error) if event.required => return Err(error),
-            Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
+            Ok(more) => links.probes.append(more),
+            Err(error) if options.events[*slot].required => return Err(error),
+            Err(reason) => left_out.push(LeftOut { event: name.clone(), reason }),
         }
     }
-    Ok(links)
+    Ok(())
 }
 
 /// Traces every thread of a process. The programs add what its traced threads create from now on; a thread

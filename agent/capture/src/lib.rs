@@ -121,8 +121,8 @@ pub use maps::{
 };
 pub use notice::Notice;
 pub use options::{
-    Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter, ProgramFacts,
-    RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter, Tracking,
+    Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter, OwnProgram,
+    OwnStrings, ProgramFacts, RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter, Tracking,
 };
 pub use session::{
     AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RingFill, RotateError, Session,

@@ -3,7 +3,7 @@
 use agent_ebpf::{PAGE_SIZE, clock};
 
 use super::{
-    CaptureError, RecordedChannel, SetOptions, StreamId,
+    CaptureError, CaptureEvent, RecordedChannel, SetOptions, StreamId,
     archive::ArchiveOptions,
     ctf,
     options::{CaptureOptions, ChannelOptions, TaskFilter},
@@ -142,6 +142,7 @@ impl OfAll<'_> {
                 .map(|event| event.filter.as_ref().filter(|_| event.own.is_none()))
                 .map(|filter| filter.map(|filter| filter.program.clone()))
                 .collect(),
+            own_strings: channel.events.iter().map(CaptureEvent::own_strings).collect(),
             scope: scope.map_or(0, Scope::bits),
             set_lines: scope.map(Halves::of).transpose()?.map_or(1, Halves::all_lines),
             hooks: channel.hooks,

@@ -9,7 +9,7 @@ use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId, maps::MapOp
 use attach::KernelLayout;
 use compile::aggregate::Sizes;
 use compile::context::Counters;
-use compile::fast::{Hooks, Lane};
+use compile::fast::{Call, Hooks, Lane};
 use compile::filter;
 use compile::hook::HookProgram;
 use compile::scope::{Scope, Set};
@@ -41,14 +41,42 @@ pub struct CaptureEvent {
     pub lane: Lane,
     /// Why it does not take the fast lane, though there is a program for it.
     pub lane_note: Option<String>,
+    /// Why its records lack the strings that its system call is given, though they are wanted.
+    pub string_note: Option<String>,
     /// Whether it is left alone if the fast lane cannot take it.
     pub only_fast: bool,
     /// Which of its records are wanted. In the fast lane the filter is part of the event's program.
     pub filter: Option<EventFilter>,
-    /// Its program of the generic lane, if it has one of its own, because it carries contexts.
-    pub own: Option<HookProgram>,
+    /// Its program of the generic lane, if it has one of its own, because it carries contexts or strings.
+    pub own: Option<OwnProgram>,
     /// When it is recorded.
     pub active: Active,
+}
+
+impl CaptureEvent {
+    /// The system call whose strings the event's own program copies.
+    pub(crate) fn own_strings(&self) -> Option<Call> {
+        let own = self.own.as_ref().filter(|_| matches!(self.lane, Lane::Generic))?;
+        own.strings.as_ref().map(|strings| strings.call)
+    }
+}
+
+/// The program of an event of the generic lane.
+#[derive(Clone, Debug)]
+pub struct OwnProgram {
+    /// The program.
+    pub program: HookProgram,
+    /// The strings that it copies.
+    pub strings: Option<OwnStrings>,
+}
+
+/// Strings in the generic lane.
+#[derive(Clone, Debug)]
+pub struct OwnStrings {
+    /// The system call that they are given to.
+    pub call: Call,
+    /// The program that leaves them empty, should the kernel refuse the other.
+    pub without: HookProgram,
 }
 
 /// When an event is recorded, by the recording's clock in nanoseconds.

@@ -142,6 +142,8 @@ pub struct EventStats {
     pub lane: &'static str,
     /// Why not, though there is one.
     pub lane_note: Option<String>,
+    /// Why its records lack the strings that its system call is given, though they were wanted.
+    pub string_note: Option<String>,
     /// When it was recorded.
     pub active: Active,
 }
@@ -429,6 +431,7 @@ pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOption
             cut: sum.cut,
             lane: event.lane.name(),
             lane_note: event.lane_note.clone(),
+            string_note: event.string_note.clone(),
             active: event.active,
         });
     }

@@ -1,6 +1,9 @@
 //! The table at the end of a recording.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use agent_ebpf::LossCause;
 
@@ -105,6 +108,7 @@ fn remarks(text: &mut String, stats: &Stats, filtered: bool) {
         let _ = writeln!(text, "strings are truncated in {} records of {of}", count(cut));
     }
     generic(text, stats);
+    without_strings(text, stats);
 }
 
 /// One of several files, on a line.
@@ -214,6 +218,20 @@ fn generic(text: &mut String, stats: &Stats) {
             named(notes.iter().map(|(name, _)| (*name).to_owned()))
         ),
     };
+}
+
+/// Which events of system calls have no strings, although they were wanted; each reason once.
+fn without_strings(text: &mut String, stats: &Stats) {
+    let mut reasons: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for event in &stats.events {
+        if let Some(reason) = &event.string_note {
+            reasons.entry(reason).or_default().insert(&event.name);
+        }
+    }
+    for (reason, names) in reasons {
+        let names = named(names.into_iter().map(str::to_owned));
+        let _ = writeln!(text, "no strings of system calls are in {names}: {reason}");
+    }
 }
 
 /// The first of these names, and how many more there are.
@@ -397,6 +415,19 @@ mod tests {
     fn event(name: &str, filtered: u64, cut: u64, note: Option<&str>) -> EventStats {
         let lane_note = note.map(str::to_owned);
         EventStats { name: name.to_owned(), filtered, cut, lane_note, ..EventStats::default() }
+    }
+
+    #[test]
+    fn events_without_strings_stand_with_the_reason() {
+        let without = |name, reason: Option<&str>| EventStats {
+            string_note: reason.map(str::to_owned),
+            ..event(name, 0, 0, None)
+        };
+        let events =
+            vec![without("s:a", Some("too long")), without("s:b", None), without("s:c", Some("too long"))];
+        let mut text = String::new();
+        without_strings(&mut text, &Stats { events, ..Stats::default() });
+        assert_eq!(text, "no strings of system calls are in s:a, s:c: too long\n");
     }
 
     #[test]

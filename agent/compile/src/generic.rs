@@ -17,6 +17,7 @@ use bpf::load::LoadError;
 use bpf::preemption::Preemption;
 use bpf::program::Body;
 use bpf::relocation::Subprogram;
+use kernel::version::KernelVersion;
 
 /// The object's program for every event.
 pub const ANY: &str = "generic_event";
@@ -141,6 +142,17 @@ fn slot(code: &mut Assembler) {
 /// caller, where stacks begin.
 pub(crate) fn begin_flags_at_tracepoint() -> u32 {
     Preemption::Off.begin_flags() | begin_flags::REGISTERS
+}
+
+/// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones
+/// count that as theirs: those of all others leave it out (`tracing_gen_ctx` in `ftrace_syscall_enter`,
+/// kernel/trace/trace_syscalls.c).
+const CALLS_PREEMPTIBLE_SINCE: KernelVersion = KernelVersion::new(6, 13, 0);
+
+/// What programs tell `fast_begin` of an event of a single system call.
+pub fn call_flags() -> u32 {
+    let counts = KernelVersion::running().is_some_and(|version| version < CALLS_PREEMPTIBLE_SINCE);
+    if counts { begin_flags::PREEMPTIBLE } else { 0 }
 }
 
 /// What programs tell `fast_begin` of an event that is a switch of threads: the kernel has interrupts off

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use agent_ebpf::{EventSlot, slot_flags};
+use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags, with_strings_max};
 
 use super::{
     PlanError, Why,
@@ -13,11 +13,11 @@ use super::{
     rules::{EventRule, Rules},
     stacks::stack_flags,
 };
-use capture::{Active, CaptureEvent, CaptureProbe, EventFilter};
+use capture::{Active, CaptureEvent, CaptureProbe, EventFilter, OwnProgram, OwnStrings};
 use compile::context;
 use compile::context::{ContextLayout, TooLong};
 use compile::dynamic::behind_path;
-use compile::fast::{FastLane, Hooks, Lane, Mismatch, strings};
+use compile::fast::{Call, FastLane, Hooks, Lane, Mismatch, strings};
 use compile::filter::{Facts, Program, Uncompiled, constant};
 use compile::plan::{ProbeEvent, ProbePlan};
 use compile::shape::EventShape;
@@ -207,6 +207,7 @@ impl EventPlan {
                 required: true,
                 lane: Lane::Probe,
                 lane_note: None,
+                string_note: None,
                 only_fast: false,
                 filter: rule.filter.as_ref().map(|filter| EventFilter {
                     text: filter.text().to_owned(),
@@ -316,11 +317,7 @@ impl EventPlan {
         lanes: &mut Lanes<'_>,
     ) -> Result<Option<String>, UnusableFormat> {
         let name = &format.name;
-        let mut extended = None;
         let parsed = Format::parse(&format.text)?;
-        let mut slot = plan_slot(name.system(), name.name(), &parsed)?;
-        slot.sample = rule.sample.unwrap_or(0);
-        slot.rate = rule.rate.unwrap_or(0);
         let text = || rule.filter.as_ref().map_or("", Filter::text).to_owned();
         // A filter that always holds is none.
         let test = test.filter(|test| constant(test) != Some(true));
@@ -333,40 +330,26 @@ impl EventPlan {
             .map(|test| Program::compile(test, parsed.id, facts))
             .transpose()?
             .map(|program| EventFilter { text: text(), program });
-        let mut own = None;
-        let mut recorded = None;
-        let contexts = rule.contexts.lay_out(contexts_at(&slot), true, facts);
-        if !rule.contexts.is_empty() {
-            let text = contexts.extend_text(&format.text);
-            recorded = Some(Format::parse(&text)?);
-            extended = Some(text);
-            let filter = filter.as_ref().map(|filter| &filter.program);
-            own = Some(context::program(name.name(), &slot, &contexts, filter)?);
-        }
-        let mut chosen = None;
-        if name.system() == "syscalls"
-            && !strings.is_off()
-            && test.is_none()
-            && own.is_none()
-            && let Some(text) = strings::extend_text(name.name(), &format.text, &parsed)
-        {
-            let with_strings = Format::parse(&text)?;
-            let (lane, note) = lanes.choose(name, &with_strings, None, &contexts)?;
-            if let Lane::Fast(_) = lane {
-                // Should the kernel refuse the program, the generic lane leaves the copies empty.
-                slot = EventSlot {
-                    sample: slot.sample,
-                    rate: slot.rate,
-                    ..plan_slot(name.system(), name.name(), &with_strings)?
-                };
-                extended = Some(text);
-                chosen = Some((lane, note));
-            }
-        }
-        let recorded = recorded.as_ref().unwrap_or(&parsed);
-        let (lane, lane_note) = match chosen {
-            Some(chosen) => chosen,
-            None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
+        let Described { text: extended, format: recorded, mut slot, contexts, call, string_note } =
+            Described::of(format, &parsed, rule, strings, facts)?;
+        slot.sample = rule.sample.unwrap_or(0);
+        slot.rate = rule.rate.unwrap_or(0);
+        let (lane, lane_note) = lanes.choose(name, &recorded, test.map(|test| (test, facts)), &contexts)?;
+        let filter_program = filter.as_ref().map(|filter| &filter.program);
+        let program = |strings| context::program(name.name(), &slot, &contexts, filter_program, strings);
+        let copied = call.filter(|_| matches!(lane, Lane::Generic));
+        let own = if let Some(call) = copied {
+            // Without the programs of all calls, what is not resident at the entry stays unavailable.
+            let _ = lanes.fast.as_mut().map(FastLane::find_hooks);
+            let without = program(None)?;
+            Some(OwnProgram {
+                program: program(context::Strings::of(call, strings))?,
+                strings: Some(OwnStrings { call, without }),
+            })
+        } else if rule.contexts.is_empty() {
+            None
+        } else {
+            Some(OwnProgram { program: program(None)?, strings: None })
         };
         slot.flags |= rule.flags | stack_flags(rule);
         if of_every_thread {
@@ -380,6 +363,7 @@ impl EventPlan {
             required,
             lane,
             lane_note,
+            string_note,
             only_fast: lanes.choice == LaneChoice::Fast,
             filter,
             own,
@@ -398,6 +382,75 @@ fn is_same_marker(what: &What, other: Option<&What>) -> bool {
         marker.filter(|marker| !marker.contains(|one: char| one == '=' || one.is_whitespace()))
     };
     one != other && marker(one).is_some_and(|one| Some(one) == marker(other))
+}
+
+/// How an event is described, and its record laid out.
+struct Described {
+    /// The text of its format, if that is not the kernel's.
+    text: Option<String>,
+    /// The same, parsed.
+    format: Format,
+    slot: EventSlot,
+    contexts: ContextLayout,
+    /// The system call whose strings the record has.
+    call: Option<Call>,
+    /// Why it has none, although they are wanted.
+    string_note: Option<String>,
+}
+
+impl Described {
+    /// With the strings that a system call is given, if they are wanted and the record has room for them.
+    fn of(
+        event: &EventFormat,
+        parsed: &Format,
+        rule: &EventRule,
+        strings: StringLimit,
+        facts: &Facts,
+    ) -> Result<Self, UnusableFormat> {
+        let name = &event.name;
+        let mut string_note = None;
+        if name.system() == "syscalls" && !strings.is_off() {
+            let text = strings::extend_text(name.name(), &event.text, parsed);
+            let format = text.as_ref().map_or_else(|| Ok(parsed.clone()), |text| Format::parse(text))?;
+            match strings::call_with_strings(name.name(), &format) {
+                Ok(None) => {}
+                Ok(call) => {
+                    let described = Self::laid_out(event, (text, format), rule, call, facts)?;
+                    let len = with_strings_max(described.contexts.end(), strings.bytes());
+                    if len as usize <= SIDE_RECORD_MAX {
+                        return Ok(described);
+                    }
+                    let why = format!(
+                        "with its contexts it takes {len} bytes, and a program writes at most {SIDE_RECORD_MAX}"
+                    );
+                    string_note = Some(why);
+                }
+                Err(mismatch) => string_note = Some(mismatch.to_string()),
+            }
+        }
+        let described = Self::laid_out(event, (None, parsed.clone()), rule, None, facts)?;
+        Ok(Self { string_note, ..described })
+    }
+
+    /// With contexts after what it has in this format.
+    fn laid_out(
+        event: &EventFormat,
+        (mut text, mut format): (Option<String>, Format),
+        rule: &EventRule,
+        call: Option<Call>,
+        facts: &Facts,
+    ) -> Result<Self, UnusableFormat> {
+        let slot = plan_slot(event.name.system(), event.name.name(), &format)?;
+        // Strings follow the contexts, and the kernel has nothing before them.
+        let from = if call.is_some() { slot.fields_end.into() } else { contexts_at(&slot) };
+        let contexts = rule.contexts.lay_out(from, true, facts);
+        if !rule.contexts.is_empty() {
+            let with = contexts.extend_text(text.as_ref().unwrap_or(&event.text));
+            format = Format::parse(&with)?;
+            text = Some(with);
+        }
+        Ok(Self { text, format, slot, contexts, call, string_note: None })
+    }
 }
 
 /// Where an event's contexts begin: after its last field, or what the kernel has as the record of a system

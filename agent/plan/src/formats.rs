@@ -148,7 +148,7 @@ impl Conflict {
                 let other = buffer_title(&other);
                 let why = format!(
                     "{event} is recorded into {other} as well, with other fields, and a file describes an event once: \
-                     give it the same contexts in both, and without copies of strings (--strings off) if only one has a filter"
+                     give it the same contexts in both"
                 );
                 at.field("rules", &why[..])
             }
@@ -185,6 +185,7 @@ mod tests {
             required: true,
             lane: Lane::Generic,
             lane_note: None,
+            string_note: None,
             only_fast: false,
             filter: None,
             own: None,

@@ -186,9 +186,10 @@ impl Kernel<'_> {
             required: true,
             lane,
             lane_note: None,
+            string_note: None,
             only_fast: false,
             filter: text.zip(filter).map(|(text, program)| EventFilter { text, program }),
-            own: Some(own),
+            own: Some(capture::OwnProgram { program: own, strings: None }),
             active: Active::default(),
         };
         Ok(Side { event, probe: None, resolved })
@@ -249,6 +250,7 @@ impl Kernel<'_> {
             required: true,
             lane: Lane::Probe,
             lane_note: None,
+            string_note: None,
             only_fast: false,
             filter: None,
             own: None,

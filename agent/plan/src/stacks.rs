@@ -136,6 +136,7 @@ impl EventPlan {
             required: false,
             lane: Lane::Stack(kind),
             lane_note: None,
+            string_note: None,
             only_fast: false,
             filter: None,
             own: None,

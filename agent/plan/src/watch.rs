@@ -12,6 +12,7 @@ use kernel::btf::Btf;
 use kernel::cpus::Cpus;
 use kernel::tracefs::Tracefs;
 use spec::Context;
+use spec::StringLimit;
 use spec::TraceClock;
 use spec::{Capture, CaptureOf, ChannelSpec, FileSpec, RecordingSpec, WatchSpec};
 use stdx::input::nearest;
@@ -63,8 +64,13 @@ pub(super) fn watch_rule_on(
     if let Some((index, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
         return Err(AT.rule(index, rule, "the records of a function tracer are not watched"));
     }
-    let channel =
-        ChannelSpec { rules: rules.clone(), contexts: contexts(captures), ..ChannelSpec::default() };
+    // Matches have the addresses.
+    let channel = ChannelSpec {
+        rules: rules.clone(),
+        contexts: contexts(captures),
+        strings: StringLimit::OFF,
+        ..ChannelSpec::default()
+    };
     RecordingSpec { channels: vec![channel.clone()], ..RecordingSpec::default() }.check()?;
     let file = FileSpec { clock, ..FileSpec::default() };
     let mut notes = Vec::new();

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use integration_tests::{
+    daemon::Daemon,
     harness::{agent, name_of, run},
     trace_cmd, workload,
 };
@@ -174,4 +175,114 @@ fn strings_can_be_shorter_or_left_out() {
     let refused =
         run(&mut agent(dir, ["record", "--strings", "166", "-e", "syscalls:sys_enter_chdir", "true"]));
     refused.expect(2).says(&["1 to 165"]);
+}
+
+/// The strings of each line.
+fn strings_of(lines: &[String]) -> Vec<Vec<String>> {
+    lines.iter().map(|line| quoted(line).into_iter().map(str::to_owned).collect()).collect()
+}
+
+/// Events with a filter or contexts have programs by themselves, which copy the strings too.
+#[test]
+fn filters_contexts_stacks_and_rates_keep_strings() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &[]);
+    let all = strings_of(&stock(dir, &[]));
+    for options in [
+        &["--context", "tid"][..],
+        &["--context", "comm,cgroup,hostname"],
+        &["-f", "common_pid != 0"],
+        &["-f", "common_pid != 0", "--context", "tid"],
+        &["--context", "callstack-kernel,callstack-user"],
+        &["-f", "common_pid != 0", "--context", "comm,callstack-user"],
+        &["--rate", "1000000/s", "-f", "common_pid != 0"],
+        &["--lane", "generic"],
+        &["--lane", "generic", "--context", "tid"],
+    ] {
+        let calls = workload::command("calls", dir);
+        let named = ["chdir", "rename"].map(|call| format!("syscalls:sys_enter_{call}"));
+        let (lane, options) = if options[0] == "--lane" { options.split_at(2) } else { options.split_at(0) };
+        let events = named.iter().flat_map(|event| ["-e", event].into_iter().chain(options.iter().copied()));
+        let command = ["-F"].into_iter().chain(calls.iter().map(String::as_str));
+        let args = ["record", "-o", "out.dat"].into_iter().chain(lane.iter().copied()).chain(events);
+        let said = run(&mut agent(dir, args.chain(command))).expect(0).err;
+        assert!(!said.contains("no strings"), "{options:?}: {said}");
+        assert_eq!(strings_of(&stock(dir, &[])), all, "{options:?}");
+        let ours = run(&mut agent(dir, ["report", "out.dat"])).expect(0).out;
+        assert_eq!(strings_of(&texts(&ours)), all, "{options:?}");
+    }
+}
+
+/// Of every other call, with and without a filter.
+#[test]
+fn samples_have_strings() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let calls = workload::command("calls", dir);
+    for filter in [&[][..], &["-f", "common_pid != 0"]] {
+        let args = ["record", "-o", "out.dat", "-e", "syscalls:sys_enter_chdir", "--sample", "1/2"];
+        let args = args.into_iter().chain(filter.iter().copied()).chain(["-F"]);
+        run(&mut agent(dir, args.chain(calls.iter().map(String::as_str)))).expect(0);
+        let lines = stock(dir, &[]);
+        assert!((1..5).contains(&lines.len()), "{lines:?}");
+        for line in lines {
+            let is_nowhere = line.contains("filename: 0x00000010 ");
+            let is_empty = quoted(&line) == [""];
+            assert!(is_nowhere || is_empty || line.contains("/absent/") || line.contains("t. d."), "{line}");
+        }
+    }
+}
+
+/// Contexts stand between the arguments and the strings.
+#[test]
+fn contexts_stand_beside_strings() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &["--context", "tid,comm"]);
+    let json = run(&mut agent(dir, ["report", "--json", "out.dat"])).expect(0).out;
+    let records = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let renamed: Vec<_> = records.filter(|record| record["event"] == "sys_enter_rename").collect();
+    let [renamed] = renamed.as_slice() else { panic!("{json}") };
+    let fields = &renamed["fields"];
+    assert_eq!(fields["__oldname_val"], "/absent/from", "{renamed}");
+    assert_eq!(fields["__newname_val"], "/absent/to", "{renamed}");
+    assert_eq!(fields["ctx_tid"], renamed["pid"], "{renamed}");
+    assert_eq!(fields["ctx_comm"], renamed["comm"], "{renamed}");
+}
+
+#[test]
+fn what_is_not_resident_is_copied_with_filters_and_contexts() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    for options in [&["-f", "common_pid != 0"][..], &["--context", "comm,tid"]] {
+        let calls = workload::command("untouched", dir);
+        let events = ["chdir", "rename"].map(|call| format!("syscalls:sys_enter_{call}"));
+        let events = events.iter().flat_map(|event| ["-e", event].into_iter().chain(options.iter().copied()));
+        let args = ["record", "-o", "out.dat"].into_iter().chain(events).chain(["-F", "-c"]);
+        run(&mut agent(dir, args.chain(calls.iter().map(String::as_str)))).expect(0);
+        let report = trace_cmd::report(&dir.join("out.dat"), &[]);
+        let changed = lines_of(&report, "sys_enter_chdir");
+        assert_eq!(changed.len(), 4, "{report}");
+        assert_eq!(quoted(changed[0]), ["/absent/one"], "{report}");
+        let renamed: Vec<_> = lines_of(&report, "sys_enter_rename").into_iter().map(quoted).collect();
+        assert_eq!(renamed, [["/absent/from", "/absent/to"]; 3], "{options:?}");
+    }
+}
+
+/// The example of the daemon's configuration: who opens what.
+#[test]
+fn a_session_with_a_filter_has_strings() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (out, made) = (scratch.path().join("out"), scratch.path().join("made"));
+    let daemon = Daemon::start_configured(&format!(
+        "[sessions.opens]\noutput = {out:?}\n[[sessions.opens.channels]]\n\
+         rules = [{{ what = {{ events = \"syscalls:sys_enter_openat\" }}, filter = \"flags & 0x40\" }}]\n"
+    ));
+    std::fs::File::create(&made).unwrap();
+    daemon.tell("POST", "/v1/sessions/opens/stop", None);
+    let files = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().path());
+    let lines: Vec<String> = files.flat_map(|file| texts(&trace_cmd::report(&file, &[]))).collect();
+    let made = made.to_str().unwrap();
+    assert_eq!(lines.iter().filter(|line| quoted(line) == [made]).count(), 1, "{lines:?}");
 }

@@ -85,6 +85,7 @@ struct EventState {
     required: bool,
     lane: LaneState,
     lane_note: Option<String>,
+    string_note: Option<String>,
     only_fast: bool,
     filter: Option<String>,
     active: Active,
@@ -260,6 +261,7 @@ impl EventState {
             required,
             lane,
             lane_note,
+            string_note,
             only_fast,
             filter,
             own: _,
@@ -273,7 +275,7 @@ impl EventState {
             Lane::Stack(kind) => LaneState::Stack(kind),
         };
         let filter = filter.map(|filter| filter.text);
-        Self { name, rule, prints_symbols, required, lane, lane_note, only_fast, filter, active }
+        Self { name, rule, prints_symbols, required, lane, lane_note, string_note, only_fast, filter, active }
     }
 
     /// Its copying plan is filled in by [`put_plans`].
@@ -292,6 +294,7 @@ impl EventState {
                 LaneState::Stack(kind) => Lane::Stack(kind),
             },
             lane_note: self.lane_note,
+            string_note: self.string_note,
             only_fast: self.only_fast,
             // Its text is for the file.
             filter: self.filter.map(|text| EventFilter { text, program: filter::Program::default() }),

@@ -1,18 +1,22 @@
 //! The generic lane of events with contexts: a program for each, made at the start.
 //!
 //! The record is that of the tracepoint's context up to its last field, then the contexts, then what the
-//! kernel has as dynamic data; the words that tell where that is are moved as far as the contexts reach.
+//! kernel has as dynamic data; the words that tell where that is are moved as far as the contexts reach. Of a
+//! system call the kernel has no dynamic data here: the program copies its strings behind the contexts.
 
-use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags};
+use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags, with_strings_max};
 
 use super::{ContextLayout, SCRATCH};
+use crate::fast::Call;
 use crate::filter;
-use crate::generic::{begin_flags_at_tracepoint, copy_fields, switch_flags};
+use crate::generic::{begin_flags_at_tracepoint, call_flags, copy_fields, switch_flags};
 use crate::hook::{Hook, HookProgram, OnRefusal};
 use crate::shape::COMMON_LEN;
-use bpf::insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8};
+use bpf::insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use bpf::preemption::Preemption;
 use bpf::program::{Body, FRAME};
+use bpf::relocation::Subprogram;
+use spec::StringLimit;
 
 /// include/uapi/linux/bpf.h, enum bpf_func_id.
 const PROBE_READ_KERNEL: i32 = 113;
@@ -22,18 +26,45 @@ const PROBE_READ_KERNEL: i32 = 113;
 #[error("its record has {0} bytes with the contexts, and a program writes at most {SIDE_RECORD_MAX}")]
 pub struct TooLong(u32);
 
-/// The program for the event `name` of this copying plan, with contexts and a filter.
+/// Strings that a program copies: those of a system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Strings {
+    /// The call's number.
+    nr: u32,
+    /// Where its location words begin.
+    words: u16,
+    /// How long a copy is at most.
+    limit: u32,
+}
+
+impl Strings {
+    /// Those of this call; `None` if it has none.
+    pub fn of(call: Call, limit: StringLimit) -> Option<Self> {
+        call.strings().map(|(nr, words)| Self { nr, words, limit: limit.bytes() })
+    }
+}
+
+/// The program for the event `name` of this copying plan, with contexts, a filter and strings.
+///
+/// # Errors
+/// The record is too long.
 pub fn program(
     name: &str,
     slot: &EventSlot,
     contexts: &ContextLayout,
     filter: Option<&filter::Program>,
+    strings: Option<Strings>,
 ) -> Result<HookProgram, TooLong> {
-    let max = if slot.dynamic_len == 0 { contexts.end.next_multiple_of(4) } else { SIDE_RECORD_MAX as u32 };
-    if contexts.end > SIDE_RECORD_MAX as u32 {
-        return Err(TooLong(contexts.end));
+    let max = match strings {
+        Some(strings) => with_strings_max(contexts.end, strings.limit).next_multiple_of(4),
+        None if slot.dynamic_len == 0 => contexts.end.next_multiple_of(4),
+        None => SIDE_RECORD_MAX as u32,
+    };
+    let least = max.max(contexts.end);
+    if least > SIDE_RECORD_MAX as u32 {
+        return Err(TooLong(least));
     }
-    let mut writer = Writer { code: Assembler::default(), slot, contexts };
+    let mut writer = Writer { code: Assembler::default(), slot, contexts, strings };
     writer.program(max, filter.is_some());
     let filter = filter.map_or_else(Vec::new, |filter| filter.code.clone());
     let body = Body::with_filter(writer.code, filter).ok_or(TooLong(contexts.end))?;
@@ -52,16 +83,23 @@ struct Writer<'a> {
     code: Assembler,
     slot: &'a EventSlot,
     contexts: &'a ContextLayout,
+    strings: Option<Strings>,
 }
 
 impl Writer<'_> {
     pub(crate) fn program(&mut self, max: u32, filtered: bool) {
         let (failed, finish, out) = (self.code.label(), self.code.label(), self.code.label());
         self.code.alu(Alu::Mov, R6, R1);
+        if self.strings.is_some() {
+            self.code.call(Subprogram::DropStrings);
+            self.code.alu(Alu::Mov, R1, R6);
+        }
         if filtered {
             self.code.ask_filter(Preemption::Off, out);
         }
-        let flags = begin_flags_at_tracepoint() | switch_flags(self.slot);
+        let is_call = self.slot.flags & slot_flags::SYSCALL != 0;
+        let of_call = if is_call { call_flags() } else { 0 };
+        let flags = begin_flags_at_tracepoint() | switch_flags(self.slot) | of_call;
         self.code.load_imm(R4, -1);
         if self.slot.other_tid != 0 {
             self.code.load(4, R4, R6, self.slot.other_tid.cast_signed());
@@ -69,7 +107,15 @@ impl Writer<'_> {
         self.code.begin_record(0, flags, max, out);
         self.fixed();
         self.contexts.write(&mut self.code, -FRAME - SCRATCH);
-        if self.slot.dynamic_len == 0 {
+        if let Some(Strings { nr, words, .. }) = self.strings {
+            self.code.alu(Alu::Mov, R1, R7);
+            self.code.load_imm(R2, nr.into());
+            self.code.load_imm(R3, (self.contexts.end << 16 | u32::from(words)).into());
+            self.code.load_imm(R4, max.into());
+            self.code.address(R5, FP, -i32::from(FRAME));
+            self.code.call(Subprogram::Strings);
+            self.code.alu(Alu::Mov, R2, R0);
+        } else if self.slot.dynamic_len == 0 {
             self.code.load_imm(R2, max.into());
         } else {
             self.dynamic(max, failed);

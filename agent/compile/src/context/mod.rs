@@ -22,7 +22,7 @@ use spec::StackKind;
 
 pub(crate) use super::task::SCRATCH;
 pub use counters::{Counter, CounterError, Counters, CountersState};
-pub use generic::{TooLong, program};
+pub use generic::{Strings, TooLong, program};
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
 const GET_CURRENT_COMM: i32 = 16;
@@ -235,6 +235,11 @@ impl ContextLayout {
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> u32 {
         self.end - self.from
+    }
+
+    /// The byte after the last one.
+    pub fn end(&self) -> u32 {
+        self.end
     }
 
     /// Whether there is a counter among them.

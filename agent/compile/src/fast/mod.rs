@@ -348,12 +348,21 @@ impl<'a> FastLane<'a> {
             if extras.filter.is_some() || !extras.contexts.is_empty() {
                 return Err(Mismatch::SharedProgram);
             }
-            if self.calls.is_none() {
-                self.calls = Some(Hooks::find(self.btf)?);
-            }
+            self.find_hooks()?;
             return syscalls::plan(system, name, format).map(|call| FastEvent(Kind::Call(call)));
         }
         self.plan_described(system, name, format, extras)
+    }
+
+    /// Makes sure that there are programs of all system calls.
+    ///
+    /// # Errors
+    /// They do not suit the kernel.
+    pub fn find_hooks(&mut self) -> Result<(), Mismatch> {
+        if self.calls.is_none() {
+            self.calls = Some(Hooks::find(self.btf)?);
+        }
+        Ok(())
     }
 
     /// A program that counts the records of a single system call.

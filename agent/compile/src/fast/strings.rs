@@ -14,7 +14,10 @@ const _: () = assert!(spec::STRING_MAX == STRING_MAX);
 
 use serde::{Deserialize, Serialize};
 
-use super::compile::Mismatch;
+use super::{
+    compile::Mismatch,
+    syscalls::{self, Call},
+};
 use ftrace_event::copies::{CALLS, copied_argument, copy_of};
 use ftrace_event::{Format, Location};
 
@@ -66,6 +69,17 @@ pub(super) fn copies(call: &str, format: &Format) -> Result<Copies, Mismatch> {
         }
     }
     Ok(copies)
+}
+
+/// The system call `syscalls:NAME` of this format, if its records have strings.
+///
+/// # Errors
+/// Nobody knows which they are.
+pub fn call_with_strings(name: &str, format: &Format) -> Result<Option<Call>, Mismatch> {
+    if !name.starts_with(CALLS) || format.fields.iter().all(|field| field.location == Location::Inline) {
+        return Ok(None);
+    }
+    syscalls::plan("syscalls", name, format).map(Some)
 }
 
 /// The format `text` of `syscalls:NAME`, as tracefs shows it and parsed, with copies of strings; `None` if it

@@ -54,6 +54,15 @@ impl Call {
     pub fn is_entry(self) -> bool {
         matches!(self, Self::RawEnter | Self::Enter { .. })
     }
+
+    /// The number of the call, and where the location words of its strings begin; `None` if its records have
+    /// no strings.
+    pub fn strings(self) -> Option<(u32, u16)> {
+        match self {
+            Self::Enter { nr, len, copies } if copies.positions[0] != 0 => Some((nr, len)),
+            _ => None,
+        }
+    }
 }
 
 /// The two tracepoints.
@@ -186,17 +195,24 @@ impl Table {
         self.calls.values().any(|call| call.strings[0] != 0)
     }
 
+    /// Adds the strings of an event that has a program by itself.
+    pub fn add_strings(&mut self, call: Call) {
+        let Call::Enter { nr, len, copies } = call else { return };
+        let entry = self.calls.entry(nr).or_default();
+        let words = 4 * copies.positions.iter().filter(|&&position| position != 0).count() as u16;
+        (entry.enter_len, entry.copies_at) = (len, len + words);
+        (entry.strings, entry.length) = (copies.positions, copies.length);
+    }
+
     /// Adds an event.
     pub fn add(&mut self, slot: u32, id: u16, call: Call) {
         match call {
             Call::RawEnter => self.raw_enter = (slot + 1, id.into()),
             Call::RawExit => self.raw_exit = (slot + 1, id.into()),
-            Call::Enter { nr, len, copies } => {
+            Call::Enter { nr, .. } => {
+                self.add_strings(call);
                 let entry = self.calls.entry(nr).or_default();
                 (entry.enter, entry.enter_id) = (slot + 1, id);
-                let words = 4 * copies.positions.iter().filter(|&&position| position != 0).count() as u16;
-                (entry.enter_len, entry.copies_at) = (len, len + words);
-                (entry.strings, entry.length) = (copies.positions, copies.length);
             }
             Call::Exit { nr } => {
                 let entry = self.calls.entry(nr).or_default();
