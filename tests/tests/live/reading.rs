@@ -17,7 +17,13 @@ fn readers_of_an_idle_machine_sleep_from_deadline_to_deadline() {
     // Hardly ever fires.
     let recording = Marked::start(dir.path(), &["-e", "sched:sched_process_hang", "-s", &deadline]);
     let pid = recording.agent.pid();
-    let (before, start) = (sleeps_of_readers(pid), Instant::now());
+    // Until then they may have waited for other things.
+    let first = sleeps_of_readers(pid);
+    wait_for("readers that have slept twice", || {
+        let now = sleeps_of_readers(pid);
+        now.iter().all(|(tid, sleeps)| sleeps - first[tid] >= 2).then_some(())
+    });
+    let (start, before) = (Instant::now(), sleeps_of_readers(pid));
     let after = wait_for("readers that look at their rings at each deadline", || {
         let now = sleeps_of_readers(pid);
         now.iter().all(|(tid, sleeps)| sleeps - before[tid] >= SLEEPS).then_some(now)
