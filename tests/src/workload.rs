@@ -280,13 +280,13 @@ fn timer() {
 
 /// Memory mapped, touched and given back, processes and file pages.
 fn kmem(scratch: &Path) {
-    for round in 0..60 {
+    for round in 0..24 {
         touch((round % 8 + 1) * 64 * PAGE);
     }
     fork_and_exec(6);
     ping_pong(20);
     let path = scratch.join("kmem");
-    for _ in 0..20 {
+    for _ in 0..10 {
         fs::write(&path, vec![1; 40 * PAGE]).unwrap();
         assert_eq!(fs::read(&path).unwrap().len(), 40 * PAGE);
         fs::remove_file(&path).unwrap();
