@@ -170,18 +170,11 @@ macro_rules! on_kernels {
 /// As [`on_kernels!`], for tests that `cargo xtask soak guests` runs, and `cargo xtask test` does not.
 #[macro_export]
 macro_rules! soak_on_kernels {
-    ($($module:ident: [$($test:ident),+ $(,)?]),+ $(,)?) => {
+    ($($kernels:tt)+) => {
         mod soak {
-            $(
-                mod $module {
-                    $(
-                        #[test]
-                        fn $test() {
-                            super::super::$test(&$crate::kernel_of_module(module_path!()));
-                        }
-                    )+
-                }
-            )+
+            use super::*;
+
+            $crate::on_kernels! { $($kernels)+ }
         }
     };
 }
