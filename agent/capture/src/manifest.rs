@@ -31,8 +31,9 @@ pub struct Manifest {
     pub output: PathBuf,
     /// What an archive of several is called.
     pub archive: Option<ArchiveName>,
-    /// The machine and its kernel, whose symbols' addresses hold for its boot only.
-    #[serde(default)]
+    /// The machine and its kernel, whose symbols' addresses hold for its boot only. Among the other members:
+    /// recorders that knew the boot alone had it there.
+    #[serde(flatten)]
     pub host: Host,
     /// tracefs' `events/header_page`.
     pub header_page: String,
@@ -396,6 +397,15 @@ mod tests {
         let of = |name: &str, number| (name.to_owned(), number);
         assert_eq!(buffers(vec![channel(0, "a")]), [of("", None), of("a", Some(0))]);
         assert_eq!(buffers(vec![channel(0, "a"), channel(1, "")]), [of("", Some(1)), of("a", Some(0))]);
+    }
+
+    #[test]
+    fn the_boot_is_where_manifests_without_a_host_have_it() {
+        let mut stored: serde_json::Value = serde_json::from_slice(&sample().encoded().unwrap()).unwrap();
+        let members = stored["manifest"].as_object_mut().unwrap();
+        members.retain(|name, _| !["hostname", "release", "version", "product_uuid"].contains(&&**name));
+        assert_eq!(Manifest::decode(stored.to_string().as_bytes()).unwrap().host, sample().host);
+        assert_eq!(stored["manifest"]["boot_id"], "0c2f");
     }
 
     #[test]
