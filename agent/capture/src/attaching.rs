@@ -15,6 +15,7 @@ use attach::hook::HookLinks;
 use attach::tracepoint::Carriers;
 use attach::{ProbeError, ProbeToAttach, Programs, TaskTracker, tracepoint};
 use compile::fast::{FastEvent, Kind, Lane};
+use compile::hook::HookProgram;
 use compile::scope::Scope;
 use ftrace_event::Cmdlines;
 use kernel::proc;
@@ -111,7 +112,7 @@ pub(super) fn attach(
         }
     }
     links.probes = attach_probes(programs, options, slots, &mut left_out)?;
-    attach_own(programs, links, options, slots, &mut left_out)?;
+    links.probes.append(attach_own(programs, options, slots, &mut left_out)?);
     if links.events.is_empty()
         && links.fast.is_empty()
         && links.probes.is_empty()
@@ -223,42 +224,42 @@ fn attach_probes(
 /// copies strings, the one without them takes its place.
 fn attach_own(
     programs: &Programs,
-    links: &mut Links,
     options: &mut ChannelOptions,
     slots: &Range<usize>,
     left_out: &mut Vec<LeftOut>,
-) -> Result<(), ProbeError> {
+) -> Result<HookLinks, ProbeError> {
+    fn to_attach<'a>(
+        (slot, event): (usize, &'a CaptureEvent),
+        program: &'a HookProgram,
+    ) -> ProbeToAttach<'a> {
+        ProbeToAttach { event: &event.name, first_slot: slot as u32, program }
+    }
     let plans: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
-    let is_own = |(_, event): &(usize, &CaptureEvent)| matches!(event.lane, Lane::Generic);
-    let own: Vec<(usize, OwnProgram)> = of(options, slots)
-        .filter(is_own)
-        .filter_map(|(slot, event)| Some((slot, event.own.clone()?)))
+    let own: Vec<((usize, &CaptureEvent), &OwnProgram)> = of(options, slots)
+        .filter(|(_, event)| matches!(event.lane, Lane::Generic))
+        .filter_map(|at| Some((at, at.1.own.as_ref()?)))
         .collect();
-    let names: Vec<String> = own.iter().map(|(slot, _)| options.events[*slot].name.clone()).collect();
-    let to_attach = |(of, program)| {
-        let (slot, event): (usize, &String) = of;
-        ProbeToAttach { event, first_slot: slot as u32, program }
-    };
-    let wanted: Vec<ProbeToAttach<'_>> = (own.iter().zip(&names))
-        .map(|((slot, own), name)| to_attach(((*slot, name), &own.program)))
-        .collect();
-    let results = programs.attach_each(&wanted, &plans);
-    for (((slot, own), name), attached) in own.iter().zip(&names).zip(results) {
+    let wanted: Vec<_> = own.iter().map(|&(at, own)| to_attach(at, &own.program)).collect();
+    let (mut links, mut notes) = (HookLinks::default(), Vec::new());
+    for (&(at, own), attached) in own.iter().zip(programs.attach_each(&wanted, &plans)) {
+        let (slot, event) = at;
         let attached = match (attached, &own.strings) {
             (Err(error), Some(strings)) => {
-                options.events[*slot].string_note = Some(error.to_string());
-                let program = to_attach(((*slot, name), &strings.without));
-                programs.attach_probes(&[program], &plans).map(|(links, _)| links)
+                notes.push((slot, error.to_string()));
+                programs.attach_probes(&[to_attach(at, &strings.without)], &plans).map(|(links, _)| links)
             }
             (attached, _) => attached,
         };
         match attached {
-            Ok(more) => links.probes.append(more),
-            Err(error) if options.events[*slot].required => return Err(error),
-            Err(reason) => left_out.push(LeftOut { event: name.clone(), reason }),
+            Ok(more) => links.append(more),
+            Err(error) if event.required => return Err(error),
+            Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
         }
     }
-    Ok(())
+    for (slot, note) in notes {
+        options.events[slot].string_note = Some(note);
+    }
+    Ok(links)
 }
 
 /// Traces every thread of a process. The programs add what its traced threads create from now on; a thread
