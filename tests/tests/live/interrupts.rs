@@ -612,8 +612,8 @@ fn probes_of_the_kernel_tell_interrupts_from_threads() {
     let pid = std::process::id().to_string();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
-    // How many records are of excluded threads and how many of the workload, by function; `None` if the kernel
-    // cannot record them.
+    // How many records are of excluded threads and how many of the workload, by function; `None` if the
+    // kernel cannot record them.
     let record = |option: &str, functions: &[&str]| {
         let mut args = ["--exclude-pid", &pid].map(str::to_owned).to_vec();
         args.extend(functions.iter().flat_map(|function| [option.to_owned(), (*function).to_owned()]));
