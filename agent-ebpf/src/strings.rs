@@ -1,7 +1,8 @@
 //! Copies of the strings that system calls are given, as kernels make them from 6.19 on (`sys_fault_user` and
 //! `syscall_put_data`, kernel/trace/trace_syscalls.c): a location word for each after the arguments, then
-//! the bytes. Characters that cannot be printed become dots; what is longer than the limit is cut and ends
-//! with three of them; of what cannot be read there are no bytes at all, not even a NUL.
+//! the bytes. Strings longer than the limit are cut and end with three dots; of what cannot be read there are
+//! no bytes at all, not even a NUL. The kernel makes dots of characters that cannot be printed; here bytes
+//! stay what they are, because two names have to stay two.
 //!
 //! The kernel can fault pages in, a program cannot: of what is not resident at the entry there is no copy
 //! yet. The record has room for it, which `late_strings` fills at the exit if it can.
@@ -284,10 +285,6 @@ unsafe fn string(to: *mut u8, from: u64) -> u32 {
     }
     let is_cut = read as u32 > limit + 1;
     let len = clamp_to(read as u32 - 1, limit);
-    // What the verifier learns of the length from each turn of the loop would make it go on from each by
-    // itself.
-    // SAFETY: after `len`, which is `limit` at most, there is a step.
-    unsafe { printable(to, forget(len, from)) };
     if is_cut {
         // SAFETY: `room_max` is more than `limit` and these bytes.
         unsafe { end(to, limit, u32::from_le_bytes(STRING_CUT)) };
@@ -299,7 +296,7 @@ unsafe fn string(to: *mut u8, from: u64) -> u32 {
     }
 }
 
-/// Ends a string after `len` bytes with a `mark`, and zeroes what `printable` may have changed after that.
+/// Ends a string after `len` bytes with a `mark`, and zeroes the rest of the step.
 ///
 /// # Safety
 /// At `to` are `len` bytes and a [`STEP`], which are the caller's alone.
@@ -326,34 +323,4 @@ unsafe fn bytes(to: *mut u8, from: u64, len: u32) -> u32 {
     // SAFETY: the length is at most `limit`, which is less than `room_max`. The helper takes only addresses
     // of user space and catches faults.
     if len != 0 && unsafe { bpf_probe_read_user(to.cast(), len, from as *const _) } == 0 { len } else { 0 }
-}
-
-/// Makes dots of what the kernel's `isprint` (lib/ctype.c) does not take: 0x00 to 0x1f, 0x7f to 0x9f. Goes a
-/// word at a time, up to 7 bytes beyond the end.
-///
-/// # Safety
-/// At `text` are `len` bytes and a [`STEP`], or as many as the limit and a step, which are the caller's
-/// alone.
-#[inline(always)]
-unsafe fn printable(text: *mut u8, len: u32) {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const LOW: u64 = 0x7f * ONES;
-    let mut at = 0;
-    while at < globals::string_limit() && at < len {
-        // SAFETY: `at` is below both lengths, so there is a step: the caller's promise.
-        let cell = unsafe { text.add(at as usize).cast::<u64>() };
-        // SAFETY: as above. What is after the end was written by others or never; any bytes are a `u64`.
-        // Where the word is not aligned, see the top of this file.
-        let word = unsafe { cell.read() };
-        // Of 0x00 to 0x1f and 0x80 to 0x9f, both bits are 0.
-        let control = !(word >> 5 | word >> 6) & ONES;
-        // 0x7f is the only one of which adding 1 to the low bits gives 0x80 and which is below that.
-        let delete = ((((word & LOW) + ONES) & !word) >> 7) & ONES;
-        let dots = control | delete;
-        if dots != 0 {
-            // SAFETY: as for the read.
-            unsafe { cell.write(word & !(dots * 0xff) | (dots * u64::from(b'.'))) };
-        }
-        at += STEP;
-    }
 }

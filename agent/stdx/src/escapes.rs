@@ -31,6 +31,20 @@ pub fn escape_from(text: &mut Vec<u8>, from: usize) {
     terminal::escape_from(text, from, Lines::Escaped);
 }
 
+/// A name as text: names that are UTF-8 stay as they are, but for what reads as an escape. Two names have two
+/// texts, and [`unescaped`] has the bytes.
+pub fn text(name: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(name)
+        && !name.windows(4).any(|bytes| byte_of(bytes).is_some())
+    {
+        return text.to_owned();
+    }
+    let mut escaped = name.to_vec();
+    escape_from(&mut escaped, 0);
+    // All that is not UTF-8 is escaped.
+    String::from_utf8_lossy(&escaped).into_owned()
+}
+
 /// The bytes that were escaped.
 pub fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = text.windows(4).position(|bytes| byte_of(bytes).is_some()) else {
@@ -82,9 +96,12 @@ mod tests {
             assert!(!escaped.contains(&b'\n') && escaped.is_ascii() || text.ends_with(b"xc3"), "{escaped:?}");
             let expected = [b"before ", text].concat();
             assert_eq!(unescaped(&escaped), expected, "{}", String::from_utf8_lossy(&escaped));
+            assert_eq!(unescaped(self::text(text).as_bytes()), text);
         }
         let mut escaped = br"a\b \x0A".to_vec();
         escape_from(&mut escaped, 0);
         assert_eq!(escaped, br"a\b \x0A", "nothing that could be mistaken");
+        assert_eq!(text("a\nä".as_bytes()), "a\nä");
+        assert_eq!([text(b"a\xff"), text(br"a\xff")], [r"a\xff", r"a\x5cxff"]);
     }
 }

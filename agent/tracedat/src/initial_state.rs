@@ -153,7 +153,8 @@ pub struct OpenFile {
     pub tgid: u32,
     /// The descriptor.
     pub fd: u32,
-    /// What /proc/PID/fd calls it: a path, or something like `socket:[123]`.
+    /// What /proc/PID/fd calls it: a path, or something like `socket:[123]`. Of a path that is not UTF-8,
+    /// `\xHH` is a byte.
     pub path: String,
 }
 

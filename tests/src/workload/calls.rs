@@ -140,8 +140,8 @@ pub(super) fn syscalls(scratch: &Path) {
     }
 }
 
-/// Strings around the length that the kernel copies (63) and around words, every byte, and pointers that lead
-/// nowhere.
+/// Strings around the length that the kernel copies (63) and around words, every byte that the kernel prints,
+/// and pointers that lead nowhere. The kernel makes dots of other bytes, which our records keep.
 pub(super) fn strings() {
     let call = |text: &[u8]| {
         let text = CString::new(text).unwrap();
@@ -152,7 +152,9 @@ pub(super) fn strings() {
         call(&[b'x'; 4000][..length]);
     }
     let bytes: Vec<u8> = (1..=255).collect();
-    for part in bytes.chunks(8) {
+    let is_printed = |byte: &u8| matches!(byte, 0x20..0x7f | 0xa0..);
+    let printed: Vec<u8> = bytes.iter().copied().filter(is_printed).collect();
+    for part in printed.chunks(8) {
         call(part);
     }
     // SAFETY: the kernel refuses these addresses.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use integration_tests::analyses::{rows, tables};
@@ -56,6 +57,8 @@ fn of_file(file: &Value) -> [[u64; 3]; 4] {
 const FILES: &str = r#"
 import os, socket, sys, threading
 base = sys.argv[1]
+for name in [b"\xc3\x80", b"\xc3\x81", b"\xe9"]:
+    os.close(os.open(os.fsencode(base) + b"/" + name, os.O_WRONLY | os.O_CREAT, 0o644))
 a = os.open(base + "/a", os.O_RDWR | os.O_CREAT, 0o644)
 for _ in range(10): os.write(a, b"x" * 1000)
 os.fsync(a)
@@ -138,6 +141,10 @@ fn files_of_a_program_with_known_calls() {
     assert_eq!(of_file(missing)[0], [2, 0, 2]);
     assert_eq!(missing["opens"]["errors"][0]["name"], "ENOENT");
     assert_eq!(file(&all, &base)["opens"]["errors"][0]["name"], "EISDIR");
+    // Names that differ in bytes that the kernel's own copies have no more, and one that is not UTF-8.
+    for name in ["\u{c0}", "\u{c1}", r"\xe9"] {
+        assert_eq!(of_file(file(&all, &path(name)))[0], [1, 0, 0], "{name}");
+    }
     // One that begins at a directory that is known, which was opened by a path that does not begin at the
     // root.
     assert_eq!(of_file(file(&all, "dir/in".as_ref()))[2], [1, 9, 0]);
@@ -181,7 +188,7 @@ fn what_was_open_before_is_known_from_the_state_at_the_beginning() {
     const WRITER: &str = r#"
 import os, sys, threading, time
 base = sys.argv[1]
-file = os.open(base + "/before", os.O_RDWR | os.O_CREAT, 0o644)
+file = os.open(os.fsencode(base) + b"/before\xff", os.O_RDWR | os.O_CREAT, 0o644)
 def write():
     while not os.path.exists(base + "/go"): time.sleep(0.01)
     for _ in range(7): os.write(file, b"x" * 30)
@@ -195,14 +202,15 @@ until [ -e "$1/trace.dat.spool/state" ]; do sleep 0.05; done
 until [ -e "$1/gone" ]; do sleep 0.05; done
 "#;
     let dir = tempfile::tempdir().unwrap();
-    let (dat, before) = (dir.path().join("trace.dat"), dir.path().join("before"));
+    let (dat, before) = (dir.path().join("trace.dat"), dir.path().join(OsStr::from_bytes(b"before\xff")));
     let writer = Running::start(program("/".as_ref(), "/usr/bin/python3", ["-c", WRITER]).arg(dir.path()));
     wait_for("an open file", || before.exists().then_some(()));
     let command = ["sh", "-c", COMMAND, "sh"].map(OsStr::new);
     record(&dat, &[], &[&command[..], &[dir.path().as_os_str()]].concat());
     writer.wait().expect(0);
     let answer = answer(&dat, &[]);
-    assert_eq!(of_file(file(&answer, &before)), [[0, 0, 0], [0, 0, 0], [7, 210, 0], [0, 0, 0]]);
+    let before = file(&answer, &dir.path().join(r"before\xff"));
+    assert_eq!(of_file(before), [[0, 0, 0], [0, 0, 0], [7, 210, 0], [0, 0, 0]]);
 }
 
 /// A loop device of a new file, which goes when this is dropped.

@@ -411,7 +411,7 @@ fn syscalls() {
             ("syscalls:sys_exit_openat", 40),
             ("syscalls:sys_enter_rename", 40),
             // With strings of many lengths and kinds, where the kernel copies them.
-            ("syscalls:sys_enter_chdir", 70),
+            ("syscalls:sys_enter_chdir", 60),
             ("syscalls:sys_enter_execve", 4),
             ("syscalls:sys_enter_sendto", 20),
             ("syscalls:sys_enter_fallocate", 1),

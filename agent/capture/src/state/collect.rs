@@ -17,6 +17,7 @@ use rustix::fs::CWD;
 use kernel::cpus::CpuSet;
 use kernel::{proc, read};
 use spec::TraceClock;
+use stdx::escapes;
 use tracedat::initial_state::{
     BlockDevice, Cpu, Host, InitialState, Interface, Interrupt, Module, Namespaces, OpenFile, Thread,
 };
@@ -205,7 +206,7 @@ fn files_of(tgid: u32, state: &mut InitialState) {
         if state.files.len() >= MAX_FILES {
             state.files_left_out += 1;
         } else if let Ok(path) = rustix::fs::readlinkat(&dir, fd.to_string(), Vec::new()) {
-            state.files.push(OpenFile { tgid, fd, path: text(path.as_bytes()) });
+            state.files.push(OpenFile { tgid, fd, path: escapes::text(path.as_bytes()) });
         }
     }
 }

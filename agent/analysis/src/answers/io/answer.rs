@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use stdx::escapes;
 
 use super::files::{FileId, FileName};
 use super::told::{Done, OfDevice, OfFile, Sum, Sums};
@@ -87,7 +88,8 @@ pub struct IoRequester {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IoFile {
     /// The path by which it was opened, in its directory if that is known. Of what was open before, what
-    /// /proc/PID/fd calls it: `pipe:[7]`. `None` if neither was seen.
+    /// /proc/PID/fd calls it: `pipe:[7]`. `None` if neither was seen. Of a path that is not UTF-8, `\xHH` is
+    /// a byte.
     pub path: Option<String>,
     /// What it is.
     pub kind: FileKind,
@@ -292,12 +294,8 @@ impl AllOfFile {
     fn file(self, name: &FileName) -> IoFile {
         let Self { told: OfFile { opens, reads, writes, syncs }, names } = self;
         let (path, kind, fd, owner) = match name {
-            FileName::Path(path) => {
-                (Some(String::from_utf8_lossy(path).into_owned()), FileKind::File, None, None)
-            }
-            FileName::Object(kind, name) => {
-                (Some(String::from_utf8_lossy(name).into_owned()), *kind, None, None)
-            }
+            FileName::Path(path) => (Some(escapes::text(path)), FileKind::File, None, None),
+            FileName::Object(kind, name) => (Some(escapes::text(name)), *kind, None, None),
             FileName::Nameless(of) => (None, of.kind, of.fd, Some(of.owner)),
         };
         let comm = owner.and_then(|owner| {

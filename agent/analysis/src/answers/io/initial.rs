@@ -13,6 +13,7 @@ use super::files::{FileId, Nameless};
 use super::open_files::OpenFiles;
 use crate::answers::Tid;
 use crate::answers::known::Arguments;
+use stdx::escapes;
 use tracedat::initial_state::InitialState;
 
 /// Most threads and open files that are taken from a file.
@@ -57,7 +58,8 @@ impl Initial {
         let at = |time: u64| time.saturating_add_signed(added);
         let mut files: HashMap<Tid, Vec<Named>> = HashMap::new();
         for file in state.files.iter().take(MOST) {
-            files.entry(file.tgid).or_default().push((file.fd.cast_signed(), file.path.as_bytes().into()));
+            let name = escapes::unescaped(file.path.as_bytes());
+            files.entry(file.tgid).or_default().push((file.fd.cast_signed(), name.as_ref().into()));
         }
         Self {
             began: at(state.began_ns),

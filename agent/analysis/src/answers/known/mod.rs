@@ -498,6 +498,19 @@ impl KnownEvents {
     }
 }
 
+/// Whether a dot stands where a character of UTF-8 goes on.
+fn has_dot_in_character(text: &[u8]) -> bool {
+    const LEADS: std::ops::RangeInclusive<u8> = 0xc2..=0xf4;
+    let mut chunks = text.utf8_chunks().peekable();
+    while let Some(chunk) = chunks.next() {
+        let is_begun = chunk.invalid().first().is_some_and(|byte| LEADS.contains(byte));
+        if is_begun && chunks.peek().is_some_and(|next| next.valid().starts_with('.')) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The fields of a record that it is read from, in the order of [`Kind::of`].
 struct Fields<'e, 'r> {
     of: &'e [Option<FieldReader>; FIELDS],
@@ -533,6 +546,12 @@ impl<'r> Fields<'_, 'r> {
     /// The same, if the event has it.
     fn text_if_there(&self, nth: usize) -> Option<&'r [u8]> {
         self.of[nth].map(|_| self.text(nth))
+    }
+
+    /// A path, if it is known. The kernel's own copies (`syscall_put_data`, kernel/trace/trace_syscalls.c,
+    /// from 6.19 on) have dots for bytes from 0x80 to 0x9f, so that names of several files are one.
+    fn path(&self, nth: usize) -> Option<&'r [u8]> {
+        self.text_if_there(nth).filter(|path| !path.is_empty() && !has_dot_in_character(path))
     }
 
     /// The number of a system call.
@@ -598,7 +617,7 @@ impl<'r> Fields<'_, 'r> {
             Kind::CallEnter { is_raw } => Known::CallEnter {
                 number: self.call_number()?,
                 arguments: self.arguments(is_raw),
-                path: self.text_if_there(5).filter(|path| !path.is_empty()),
+                path: self.path(5),
                 is_raw,
             },
             Kind::CallExit { is_raw } => {
@@ -642,5 +661,19 @@ impl<'r> Fields<'_, 'r> {
             Kind::ReclaimEnd { is_of_group } => Known::ReclaimEnd { is_of_group, pages: self.number(0)? },
             Kind::OomVictim => Known::OomVictim { tid: self.tid(0)?, comm: self.text(1) },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_several_files_are_unknown() {
+        let of_several: [&[u8]; 4] = [b"\xc3.", b"a\xe4.\xbd", b"\xe4\xb8.b", b"\xff\xf0\x9f\x98.x"];
+        assert!(of_several.into_iter().all(has_dot_in_character));
+        let of_one: [&[u8]; 6] =
+            [b"", b"a.b", "\u{c0}.\u{e9}".as_bytes(), b"\xe9\xff", b"M\xfcller.txt", b"\x80."];
+        assert!(!of_one.into_iter().any(has_dot_in_character));
     }
 }
