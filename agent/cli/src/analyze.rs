@@ -17,7 +17,6 @@ mod table;
 
 use std::{
     collections::BTreeSet,
-    fs::File,
     io::{IsTerminal as _, Write},
     path::PathBuf,
 };
@@ -33,9 +32,11 @@ use super::{
     error::{CliError, repair_hint},
     examples,
     exit::ExitCode,
-    input, json_line,
+    input::{self, Opened},
+    json_line,
     new_files::NewFileArgs,
     progress::ReadingLine,
+    remote::AccessArgs,
     tell,
     units::count,
     write_all,
@@ -73,7 +74,8 @@ pub struct Args {
     )]
     pub topic: Topic,
 
-    /// The file to read
+    /// The file to read, or an object in a store (s3://BUCKET/NAME and others), of which only what is needed
+    /// is fetched
     #[arg(value_name = "FILE", default_value = "trace.dat")]
     pub file: PathBuf,
 
@@ -147,6 +149,10 @@ pub struct Args {
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub flame: flame::FlameArgs,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub access: AccessArgs,
 }
 
 /// The file does not count in nanoseconds, so that nothing can be told of durations.
@@ -192,16 +198,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     if let Some(interval) = args.live {
         return match live::run(args, interval)? {
             live::Shown::NotThere => live::once(args, &name, out),
-            live::Shown::Finished(file) => whole(args, &name, file, out),
+            live::Shown::Finished(file) => whole(args, &name, Box::new(file), out),
             live::Shown::Ended(code) => Ok(code),
         };
     }
-    let file = input::open(&args.file).map_err(input::not_opened(&args.file))?;
+    let file = input::open_source(&args.file, &args.access).map_err(input::not_opened(&args.file))?;
     whole(args, &name, file, out)
 }
 
 /// Answers about a file.
-fn whole(args: &Args, name: &str, file: File, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+fn whole(args: &Args, name: &str, file: Opened, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let file = TraceFile::open(name, file)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
     if !file.counts_nanoseconds() {
@@ -251,7 +257,7 @@ fn check_buffer<S: Source>(scope: &Scope, file: &TraceFile<S>) -> Result<(), Cli
 /// The answer of an analysis.
 fn ask<A: Analysis>(
     args: &Args,
-    file: &TraceFile<File>,
+    file: &TraceFile<Opened>,
     scope: &Scope,
     analysis: A,
 ) -> Result<(A::Answer, Covered), CliError> {
@@ -288,7 +294,7 @@ fn check_needs(name: &str, topic: Topic, covered: &Covered) -> Result<(), CliErr
 /// A finished recording.
 struct Whole<'a> {
     args: &'a Args,
-    file: &'a TraceFile<File>,
+    file: &'a TraceFile<Opened>,
     scope: &'a Scope,
     out: &'a mut dyn Write,
 }

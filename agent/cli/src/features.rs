@@ -97,7 +97,8 @@ impl Feature {
     }
 }
 
-fn is_address(path: &Path) -> bool {
+/// Whether a path is an address in an object store.
+pub(super) fn is_address(path: &Path) -> bool {
     path.to_str().is_some_and(|text| SCHEMES.iter().any(|scheme| text.starts_with(scheme)))
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::error::repair_hint;
 use super::exit::ExitCode;
-use super::input::Opened;
+use super::input::{self, Opened};
 use super::json_writer::{self, Lines};
 use super::units::{bytes, count};
 use capture::LEDGER_OPTION;
@@ -39,7 +39,6 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
 
-    #[cfg(feature = "store")]
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub access: super::remote::AccessArgs,
@@ -48,12 +47,7 @@ pub struct Args {
 impl Args {
     /// About a file, with no other options.
     pub fn new(file: PathBuf, json: bool) -> Self {
-        Self {
-            file,
-            json,
-            #[cfg(feature = "store")]
-            access: super::remote::AccessArgs::default(),
-        }
+        Self { file, json, ..Self::default() }
     }
 }
 
@@ -124,18 +118,11 @@ fn json_text(value: &impl Serialize) -> Result<String, InfoError> {
     Ok(json_writer::text(value, Lines::One)?)
 }
 
-fn open(args: &Args) -> io::Result<Opened> {
-    #[cfg(feature = "store")]
-    if let Some(url) = super::remote::url(&args.file) {
-        return Ok(Box::new(super::remote::open(url, &args.access)?));
-    }
-    Ok(Box::new(super::input::open(&args.file)?))
-}
-
 /// Tells of a trace file, and whether it is whole.
 fn file_report(args: &Args) -> Result<(String, bool), InfoError> {
     let (path, json) = (args.file.as_path(), args.json);
-    let file = open(args).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
+    let file = input::open_source(path, &args.access)
+        .map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
     let reader = Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?;
     let report = Report::new(path, &reader);
     let text = if json { json_text(&json::Contents::of(&report))? } else { report.text() };

@@ -11,7 +11,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{CliError, info::InfoError, tell};
+use super::{CliError, info::InfoError, remote, remote::AccessArgs, tell};
 use capture::piped::{MAGIC, PipedError, Scratch, Whole, spooled, whole};
 use export::recognise::{self, Layout};
 use import::open::Kind;
@@ -122,6 +122,11 @@ impl Input {
 /// Opens a trace file, or makes one of what comes through a pipe.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     Input::open(path)?.into_file(path)
+}
+
+/// Opens a trace file, an object of a store, or makes a file of what comes through a pipe.
+pub(super) fn open_source(path: &Path, access: &AccessArgs) -> io::Result<Opened> {
+    remote::open(path, access).unwrap_or_else(|| Ok(Box::new(open(path)?)))
 }
 
 /// Opens a file, whatever it is. For one that this user may not read the error names the remedy.

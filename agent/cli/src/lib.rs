@@ -79,7 +79,6 @@ mod progress;
 pub mod put;
 pub mod record;
 pub mod recover;
-#[cfg(feature = "store")]
 pub mod remote;
 pub mod repair;
 pub mod report;
@@ -362,7 +361,11 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             Ok(info::run(args, &mut stdout)?.code())
         }
         Command::Hist(args) => Ok(hist::run(args, &mut stdout)?.code()),
-        Command::Analyze(args) => Ok(analyze::run(args, &mut stdout)?.code()),
+        Command::Analyze(args) => {
+            let before = args.flame.flame_diff.as_deref();
+            Feature::refuse_stores([args.file.as_path()].into_iter().chain(before))?;
+            Ok(analyze::run(args, &mut stdout)?.code())
+        }
         Command::Diff(args) => Ok(diff::run(args, &mut stdout)?.code()),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),

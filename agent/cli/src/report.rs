@@ -18,9 +18,10 @@ use clap::ArgMatches;
 
 use super::error::repair_hint;
 use super::exit::ExitCode;
+use super::features::is_address;
 use super::input::{Input, Opened};
 use super::progress::ReadingLine;
-use super::tell;
+use super::{remote, tell};
 use capture::follow::FollowError;
 use capture::piped::PipedError;
 use choose::{selection, tell_missing};
@@ -97,7 +98,7 @@ pub fn run<W: Write>(
         return unless_closed(ended);
     }
     let files = match &*paths(args, matches) {
-        [(_, path)] if !is_remote(path) => match open_one(path)? {
+        [(_, path)] if !is_address(path) => match open_one(path)? {
             Input::Streamed(stream) if piped::is_possible(args) => {
                 return unless_closed(piped::run((args, matches), path, stream, out));
             }
@@ -253,24 +254,11 @@ fn open_one(path: &Path) -> Result<Input, ReportError> {
     Input::open(path).map_err(|source| ReportError::Open { path: path.to_owned(), source })
 }
 
-/// Whether this names an object in a store.
-fn is_remote(path: &Path) -> bool {
-    #[cfg(feature = "store")]
-    return super::remote::url(path).is_some();
-    #[cfg(not(feature = "store"))]
-    {
-        let _ = path;
-        false
-    }
-}
-
 /// What a path names, for the readers of trace files. It may be open already.
-#[cfg_attr(not(feature = "store"), expect(unused_variables, reason = "options say how stores are reached"))]
 fn source(args: &Args, path: &Path, open: Option<Input>) -> Result<Opened, ReportError> {
     let failed = |source| ReportError::Open { path: path.to_owned(), source };
-    #[cfg(feature = "store")]
-    if let Some(url) = super::remote::url(path) {
-        return Ok(Box::new(super::remote::open(url, &args.access).map_err(failed)?));
+    if let Some(object) = remote::open(path, &args.access) {
+        return object.map_err(failed);
     }
     let input = open.map_or_else(|| open_one(path), Ok)?;
     Ok(Box::new(input.into_file(path).map_err(failed)?))

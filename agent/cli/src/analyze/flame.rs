@@ -1,13 +1,12 @@
 //! `analyze --flame`: the stacks of an answer, as a flame graph or for another viewer.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Args, NO_NANOSECONDS, ask, check_buffer, damage};
 use crate::error::{CliError, repair_hint};
 use crate::exit::ExitCode;
-use crate::input;
+use crate::input::{self, Opened};
 use crate::tell;
 use crate::units::count;
 use analysis::answers::{Covered, OffCpu, Scope, Topic};
@@ -54,7 +53,7 @@ pub struct FlameArgs {
 pub(super) fn run(
     args: &Args,
     path: &Path,
-    file: &TraceFile<File>,
+    file: &TraceFile<Opened>,
     scope: &Scope,
     out: &mut dyn Write,
 ) -> Result<ExitCode, CliError> {
@@ -66,7 +65,7 @@ pub(super) fn run(
     let format = if is_stdout { Format::Folded } else { format(path)? };
     // Nobody should wait for a refusal.
     let output = if is_stdout { None } else { Some(output(path, args)?) };
-    let other = options.flame_diff.as_deref().map(|other| open(other, scope)).transpose()?;
+    let other = options.flame_diff.as_deref().map(|other| open(args, other, scope)).transpose()?;
     let (now, covered) = stacks(args, file, scope)?;
     let now = now.lasting(covered.to_ns.saturating_sub(covered.from_ns));
     let mut code = damage(file.name(), covered.damaged);
@@ -105,9 +104,9 @@ pub(super) fn run(
 }
 
 /// Another recording.
-fn open(path: &Path, scope: &Scope) -> Result<TraceFile<File>, CliError> {
+fn open(args: &Args, path: &Path, scope: &Scope) -> Result<TraceFile<Opened>, CliError> {
     let name = path.display().to_string();
-    let open = input::open(path).map_err(input::not_opened(path))?;
+    let open = input::open_source(path, &args.access).map_err(input::not_opened(path))?;
     let file = TraceFile::open(&name, open)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
     if !file.counts_nanoseconds() {
@@ -141,7 +140,7 @@ fn output(path: &Path, args: &Args) -> Result<Output, CliError> {
 }
 
 /// The stacks of an answer.
-fn stacks(args: &Args, file: &TraceFile<File>, scope: &Scope) -> Result<(FlameStacks, Covered), CliError> {
+fn stacks(args: &Args, file: &TraceFile<Opened>, scope: &Scope) -> Result<(FlameStacks, Covered), CliError> {
     let name = file.name();
     let (stacks, covered, record) = match args.topic {
         Topic::Cpu => {
@@ -212,7 +211,7 @@ fn summary(path: &Path, stacks: &FlameStacks) -> String {
 }
 
 /// What the stacks do not have.
-fn losses(file: &TraceFile<File>, covered: &Covered) -> Option<String> {
+fn losses(file: &TraceFile<Opened>, covered: &Covered) -> Option<String> {
     (covered.losses != 0).then(|| {
         let more = if covered.losses_uncounted == 0 { "" } else { " or more" };
         format!(

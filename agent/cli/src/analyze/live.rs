@@ -147,7 +147,7 @@ pub(super) fn once(args: &Args, name: &str, out: &mut dyn Write) -> Result<ExitC
         CliError::Failed(format!("{name} is not being recorded, and cannot be opened as a file: {error}"))
     })?;
     tell(&format!("tracer-agent: {name} is not being recorded; this is the answer about the file"));
-    whole(args, name, file, out)
+    whole(args, name, Box::new(file), out)
 }
 
 impl Live {

@@ -194,7 +194,6 @@ pub struct Args {
     #[command(flatten)]
     pub facts: Facts,
 
-    #[cfg(feature = "store")]
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub access: super::super::remote::AccessArgs,

@@ -258,6 +258,13 @@ fn a_report_of_an_object_fetches_little_of_it() {
         one.as_object_mut().unwrap().remove("file");
     }
     assert_eq!(whole, local);
+    let sched = |mut command: Command| {
+        let ended = run(command.args(["--json", "--pid", "7"])).expect(0).out;
+        serde_json::from_str::<serde_json::Value>(&ended).unwrap()
+    };
+    let remote = sched(with_store(dir.path(), &proxy.url(), &["analyze", "sched", &url]));
+    assert_eq!(remote["threads"][0]["tid"], 7, "{remote}");
+    assert_eq!(remote, sched(agent(dir.path(), ["analyze", "sched", "plain.dat"])));
 }
 
 #[test]
@@ -284,12 +291,13 @@ fn secrets_are_in_nothing_that_is_printed_or_kept() {
     fs::create_dir(dir.path().join("state")).unwrap();
     let (url, file) = (url(), file.display().to_string());
     let object = format!("{url}/x.dat");
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["put", "--state", "state", &file, &url],
         &["get", &object],
         &["ls", &url],
         &["report", &object],
         &["info", &object],
+        &["analyze", "sched", &object],
         // Somebody who writes credentials where they do not belong is not told them again.
         &["ls", "s3://SWORDFISH-KEY-ID:SWORDFISH-SECRET@bucket/x?X-Amz-Signature=SWORDFISH-SIGNATURE"],
     ];
