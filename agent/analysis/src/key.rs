@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::sync::Arc;
 
 use super::{AnalysisError, end_value};
 use ftrace_event::context::Context as Known;
-use ftrace_event::filter::Origin;
+use ftrace_event::filter::{Computed, Dialect, Filter, Origin, Tasks};
 use ftrace_event::syscalls::SyscallTable;
-use ftrace_event::{EventTable, NamedField, Value, syscalls};
+use ftrace_event::{EventTable, NamedField, NoSymbols, Value, syscalls};
 use report::TraceFile;
 use stdx::input::nearest;
 use tracedat::reader::{Record, Source};
@@ -39,7 +40,8 @@ pub enum Modifier {
 
 const MODIFIERS: &str = ".hex .sym .sym-offset .syscall .execname .log2 .buckets=N .name";
 
-/// A field that is a key or a value: `call_site.sym`.
+/// A field that is a key or a value: `call_site.sym`, or arithmetic with fields: `ret >> 10`,
+/// `(addr & ~0xfff).hex`.
 ///
 /// Besides the events' fields there are `COMM`, `CPU` and `event`, the event's name, and contexts as the keys
 /// of maps have them: `$tid`, `$comm`, `$cpu`, and those that were recorded, `$uid`. For stacks see
@@ -84,6 +86,13 @@ impl Key {
         Ok(Self { field: field.to_owned(), modifier })
     }
 
+    /// What it is computed by, if it is no name.
+    fn expression(&self) -> Option<Filter> {
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
+        let is_computed = !self.field.chars().all(is_name);
+        is_computed.then(|| Filter::parse_expression(&self.field, Dialect::default()).ok())?
+    }
+
     /// Whether it stands for the stack that follows the event: `stacktrace` and `common_stacktrace`, as
     /// ftrace calls it.
     pub fn is_stack(&self) -> bool {
@@ -120,16 +129,26 @@ impl Key {
 }
 
 /// Where a key's value is in the records of one event.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Location {
     Field {
         index: usize,
         /// What prints the names of its values.
         named: Option<NamedField>,
     },
+    Computed(Arc<Computed>),
     Comm,
     Cpu,
     Event,
+}
+
+/// Nothing of threads but the numbers that records have.
+struct NoTasks;
+
+impl Tasks for NoTasks {
+    fn comm(&self, _tid: u32) -> Option<&[u8]> {
+        None
+    }
 }
 
 /// A key made for the events of a file.
@@ -160,6 +179,8 @@ impl ResolvedKey {
             )));
         }
         let stored = key.stored();
+        let expression = key.expression();
+        let mut wrong = None;
         let mut locations = BTreeMap::new();
         let mut names = BTreeSet::new();
         for id in ids {
@@ -172,7 +193,14 @@ impl ResolvedKey {
                 (None, "COMM" | "comm" | "common_comm") => Some(Location::Comm),
                 (None, "CPU" | "cpu" | "common_cpu") => Some(Location::Cpu),
                 (None, "event") => Some(Location::Event),
-                (None, _) => None,
+                (None, _) => match expression.as_ref().map(|expression| expression.computed(events, id)) {
+                    Some(Ok(computed)) => Some(Location::Computed(Arc::new(computed))),
+                    Some(Err(error)) => {
+                        wrong.get_or_insert(error);
+                        None
+                    }
+                    None => None,
+                },
             };
             if let Some(location) = location {
                 locations.insert(id, location);
@@ -180,6 +208,9 @@ impl ResolvedKey {
                 let fields = event.format().fields.iter().chain(&event.format().common);
                 names.extend(fields.map(|field| field.name.clone()));
             }
+        }
+        if let Some(error) = wrong.filter(|_| locations.is_empty()) {
+            return Err(AnalysisError::Field(error.to_string()));
         }
         if locations.is_empty() {
             let mut near: Vec<_> = names
@@ -246,6 +277,10 @@ impl ResolvedKey {
                 Value::Unsigned(value) | Value::Pointer(value) => Some(value.into()),
                 _ => None,
             },
+            Location::Computed(computed) => {
+                let Record { cpu, timestamp, .. } = *record;
+                computed.of(record.data, &Origin { cpu, timestamp, tasks: &NoTasks, symbols: &NoSymbols })
+            }
             Location::Cpu => Some(record.cpu.into()),
             Location::Comm | Location::Event => None,
         }
@@ -356,6 +391,10 @@ impl ResolvedKey {
                 let comm = pid.and_then(|pid| origin.tasks.comm(pid));
                 return out.extend_from_slice(comm.unwrap_or(b"-"));
             }
+            Some(Location::Computed(_)) => match self.number(events, id, record) {
+                Some(number) => return drop(write!(out, "{number}")),
+                None => None,
+            },
             Some(Location::Cpu) => Some(Value::Unsigned(record.cpu.into())),
             Some(Location::Event) => {
                 let name = events.get(id).map_or("-", |event| event.name());

@@ -35,8 +35,8 @@ use report::TraceFile;
 /// `hist EVENT FIELD...` counts how often each combination of values occurs. EVENT is a filter as in `report
 /// -F`: names, patterns, several with commas, and a condition if wanted (`sched_switch: prev_pid != 0`).
 /// FIELD is a field of the event, COMM, CPU, event (the event's name), a context as in `record --count`
-/// ($tid, $comm, $cpu, and those of `record --context`), or stacktrace, which prints the stacks of the
-/// events as a tree.
+/// ($tid, $comm, $cpu, and those of `record --context`), arithmetic with fields (`ret >> 10`,
+/// `(addr & ~0xfff).hex`), or stacktrace, which prints the stacks of the events as a tree.
 ///
 /// `hist EVENT FIELD --by KEY` prints the distribution of a field's values for each value of KEY.
 ///

@@ -225,6 +225,40 @@ impl Filter {
     }
 }
 
+/// A number that an expression makes of the records of one event: `ret >> 10`.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    number: program::Number,
+    is_signed: bool,
+    machine: Machine,
+}
+
+impl Filter {
+    /// The number that its expression makes of stored records of the event number `event`.
+    ///
+    /// # Errors
+    /// It is a condition or a text, or the event lacks a field.
+    pub fn computed(&self, events: &EventTable, event: u16) -> Result<Computed, FilterError> {
+        match resolve::value(self, events, event, ResolveOptions::default())? {
+            program::Value::Number { number, signed } => {
+                Ok(Computed { number, is_signed: signed, machine: events.machine() })
+            }
+            program::Value::Text(_) => {
+                let what = "a text, which is no number".to_owned();
+                Err(FilterError::new(&self.text, (Span::default(), FilterErrorKind::Mismatch(what))))
+            }
+        }
+    }
+}
+
+impl Computed {
+    /// The number of a record of the event; `None` if it has none, as of a division by 0.
+    pub fn of(&self, record: &[u8], origin: &Origin<'_>) -> Option<i128> {
+        let number = self.number.value(record, self.machine, origin)?;
+        Some(if self.is_signed { number.cast_signed().into() } else { number.into() })
+    }
+}
+
 impl ResolvedFilter {
     /// Whether a record is wanted. The records of other events are not. Allocates nothing.
     #[inline]

@@ -241,7 +241,7 @@ impl Number {
         }
     }
 
-    fn value(&self, record: &[u8], machine: Machine, origin: &Origin<'_>) -> Option<u64> {
+    pub(super) fn value(&self, record: &[u8], machine: Machine, origin: &Origin<'_>) -> Option<u64> {
         let value = |number: &Self| number.value(record, machine, origin);
         match self {
             Self::Const(value) => Some(*value),

@@ -86,6 +86,12 @@ fn counts_and_sums_are_those_of_stocks_text() {
     assert!(counts.len() > 10);
     assert_eq!(rows(&["sched_switch", "next_pid"]), single(counts.clone()));
     assert_eq!(rows(&[".*"]), single(events));
+    let mut hundreds: BTreeMap<String, u64> = BTreeMap::new();
+    for (pid, count) in &counts {
+        *hundreds.entry((pid.parse::<u64>().unwrap() / 100).to_string()).or_default() += count;
+    }
+    assert!(1 < hundreds.len() && hundreds.len() < counts.len());
+    assert_eq!(rows(&["sched_switch", "next_pid / 100"]), single(hundreds));
     let expected: BTreeMap<_, _> = sums
         .iter()
         .map(|(pid, times)| {
@@ -158,6 +164,18 @@ fn latencies_are_those_of_stocks_text() {
         let found = number(&format!("{before}{after}"), name);
         assert_eq!(found, expected, "{name}: {json}");
     }
+    // Computed keys pair the same events.
+    let computed = [
+        "hist",
+        file,
+        "--from",
+        "sched_waking",
+        "--to",
+        "sched_switch",
+        "--key",
+        "pid * 2=next_pid + next_pid",
+    ];
+    assert_eq!(said(&[&computed[..], &["--json"]].concat()).replace(computed[7], question[7]), json);
     let text = said(&question);
     assert!(text.contains("p99") && text.contains("####") && text.contains('█'), "{text}");
     let few = said(&[&question[..], &["--max-keys", "1", "--json"]].concat());
