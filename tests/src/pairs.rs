@@ -243,6 +243,8 @@ fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap
 ///
 /// - `prev_state` of a dying thread (`__trace_sched_switch_state`, include/trace/events/sched.h): its parent
 ///   changes the exit state from zombie to dead on another CPU.
+/// - `target_cpu` of a thread that is woken while it is still queued (`try_to_wake_up`, kernel/sched/core.c):
+///   the balancer of another CPU moves it, which takes no lock of the thread.
 /// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between, or some
 ///   where the processor is emulated.
 /// - The time at which Btrfs got a lock (include/trace/events/btrfs.h).
@@ -258,6 +260,7 @@ pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bo
     match event.format.name.as_str() {
         "sched_switch" => both("prev_state")
             .is_some_and(|states| states[0] != states[1] && states.iter().all(|state| EXIT.contains(state))),
+        "sched_waking" => both("target_cpu").is_some_and(|[reference, ours]| reference != ours),
         "timer_start" | "timer_expire_entry" => {
             both("now").is_some_and(|[reference, ours]| (1..=10).contains(&reference.abs_diff(ours)))
         }
