@@ -49,6 +49,19 @@ impl Recording {
         let lines = stock::lines(&dat);
         Self { perf, dat, lines }
     }
+
+    /// The first records of a thread and about it, for a failure.
+    fn story(&self, tid: u32) -> String {
+        const MOST: usize = 30;
+        let number = tid.to_string();
+        let is_about = |line: &&Line| {
+            line.pid == tid || line.fields.split(|c: char| !c.is_ascii_digit()).any(|word| word == number)
+        };
+        let text = |Line { pid, cpu, time, event, fields, .. }: &Line| {
+            format!("[{cpu}] {time} {pid} {event}: {fields}\n")
+        };
+        self.lines.iter().filter(is_about).take(MOST).map(text).collect()
+    }
 }
 
 /// Threads that were started by the workload, each with an id that no other one had.
@@ -119,7 +132,8 @@ fn times_are_those_of_perf_sched_timehist() {
     let intervals = perf::intervals(&recording.perf);
     let mut compared = 0;
     for tid in seen(&Account::read(dir.path()), &expected) {
-        let thread = thread(&told, tid);
+        let rows = threads_with(&told, tid);
+        let [thread] = rows[..] else { panic!("{rows:?}\n{}", recording.story(tid)) };
         let found = intervals.get(&i64::from(tid)).map_or(&[][..], Vec::as_slice);
         // Each time when it lost its CPU.
         let is_its =
