@@ -106,7 +106,7 @@ impl Writer<'_> {
         }
         self.code.begin_record(0, flags, max, out);
         self.fixed();
-        self.contexts.write(&mut self.code, -FRAME - SCRATCH);
+        self.contexts.write(&mut self.code, -FRAME - SCRATCH, u32::from(of_call != 0));
         if let Some(Strings { nr, words, .. }) = self.strings {
             self.code.alu(Alu::Mov, R1, R7);
             self.code.load_imm(R2, nr.into());

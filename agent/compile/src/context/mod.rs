@@ -41,6 +41,8 @@ const NEED_RESCHED: u32 = 0x04 << 16;
 const INTERRUPT: u32 = 0xd8 << 16;
 /// `common_preempt_count` there: how often preemption is disabled, and above that migration.
 const PREEMPTION: u32 = 0x0f << 24;
+/// One of them.
+const PREEMPTION_LEVEL: u32 = 1 << 24;
 /// The same of migration.
 const MIGRATION: u32 = 0xf0 << 24;
 /// What ids are that are not known: the value that no id has (`INVALID_UID`, include/linux/uidgid.h).
@@ -268,8 +270,9 @@ impl ContextLayout {
     }
 
     /// Code that writes the fields into the record at R7, which has its common fields. It takes R0 to R5, and
-    /// [`SCRATCH`] bytes of the stack at `scratch`, a multiple of 8.
-    pub(crate) fn write(&self, code: &mut Assembler, scratch: i16) {
+    /// [`SCRATCH`] bytes of the stack at `scratch`, a multiple of 8. The common fields count `hook` levels of
+    /// disabled preemption that are the hook's, not the thread's.
+    pub(crate) fn write(&self, code: &mut Assembler, scratch: i16, hook: u32) {
         for (field, at) in &self.fields {
             let at = *at as i16;
             match field {
@@ -284,19 +287,19 @@ impl ContextLayout {
                     let _ = self.task.text(code, *text, scratch, target);
                 }
                 Field::Known(Known::Interruptible) => {
-                    Self::if_common(code, IRQS_OFF, 0, -1);
+                    Self::if_common(code, (IRQS_OFF, 0), 0, -1);
                     code.store(4, R7, at, R0);
                 }
                 Field::Known(Known::Preemptible) => {
-                    Self::if_common(code, INTERRUPT | PREEMPTION, 0, 1);
+                    Self::if_common(code, (INTERRUPT | PREEMPTION, hook * PREEMPTION_LEVEL), 0, 1);
                     code.store(1, R7, at, R0);
                 }
                 Field::Known(Known::NeedReschedule) => {
-                    Self::if_common(code, NEED_RESCHED, 1, 0);
+                    Self::if_common(code, (NEED_RESCHED, 0), 1, 0);
                     code.store(1, R7, at, R0);
                 }
                 Field::Known(Known::Migratable) => {
-                    Self::if_common(code, MIGRATION, 0, 1);
+                    Self::if_common(code, (MIGRATION, 0), 0, 1);
                     code.store(1, R7, at, R0);
                 }
                 Field::Known(known) => self.number(code, *known, (field.shape().1, at, scratch)),
@@ -305,16 +308,16 @@ impl ContextLayout {
         }
     }
 
-    /// R0 by bits of the record's first word: one value if any of them is set, else the other. The word is
-    /// that of the moment before the program disabled preemption and migration itself.
-    fn if_common(code: &mut Assembler, bits: u32, set: i64, clear: i64) {
+    /// R0 by bits of the record's first word: one value if they differ from the usual ones, else the other.
+    /// The word is that of the moment before the program disabled preemption and migration itself.
+    fn if_common(code: &mut Assembler, (bits, usual): (u32, u32), other: i64, same: i64) {
         let done = code.label();
         code.load(4, R1, R7, 0);
         code.load_imm(R2, bits.into());
         code.alu(Alu::And, R1, R2);
-        code.load_imm(R0, set);
-        code.jump_imm(Jump::NotEqual, R1, 0, done);
-        code.load_imm(R0, clear);
+        code.load_imm(R0, other);
+        code.jump_imm(Jump::NotEqual, R1, usual.cast_signed(), done);
+        code.load_imm(R0, same);
         code.bind(done);
     }
 

@@ -162,7 +162,7 @@ impl Compiler<'_> {
             self.argument(argument, offset, room)?;
         }
         // What the filter looked at is there, and not needed any more.
-        layout.contexts.write(&mut self.code, STAGE - SCRATCH);
+        layout.contexts.write(&mut self.code, STAGE - SCRATCH, 0);
         self.code.load(8, R2, FP, CUT);
         self.code.alu_imm(Alu::Lsh, R2, 32);
         self.code.alu(Alu::Or, R2, R8);

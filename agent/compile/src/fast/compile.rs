@@ -235,7 +235,7 @@ impl<'a> Compiler<'a> {
         }
         self.lazy_count(format)?;
         // What the filter looked at is there, and not needed any more.
-        contexts.write(&mut self.code, -CUT - SCRATCH);
+        contexts.write(&mut self.code, -CUT - SCRATCH, 0);
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
         self.code.address(R2, R8, (layout.size - layout.fields_end) as i32);
         if self.rules.cuts && !texts.is_empty() {
