@@ -49,7 +49,7 @@ pub(super) fn draw(boxes: &[Box<'_>], arrows: &[(usize, usize)]) -> String {
          font-family=\"sans-serif\" font-size=\"13\">\n\
          <title>The crates of tracer-agent, each above those that it uses</title>\n\
          <style>.crate {{ stroke: #888 }} .any {{ fill: #d6e6f5 }} .kernel {{ fill: #fbe3c0 }} \
-         .optional {{ stroke-dasharray: 4 3 }} .library {{ font-weight: bold }}</style>\n\
+         .optional {{ stroke-dasharray: 4 3 }} .published {{ font-weight: bold }}</style>\n\
          <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
          orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#888\"/></marker></defs>\n\
          <g fill=\"none\" stroke=\"#888\">\n"
@@ -106,7 +106,7 @@ fn crate_box(svg: &mut String, of: &Box<'_>, middle: f64, top: f64) {
     let width = of.width();
     let kind = if of.needs_kernel { "kernel" } else { "any" };
     let optional = if of.is_optional { " optional" } else { "" };
-    let library = if of.is_library { " class=\"library\"" } else { "" };
+    let library = if of.is_library { " class=\"published\"" } else { "" };
     let _ = writeln!(
         svg,
         "<rect class=\"crate {kind}{optional}\" x=\"{:.1}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{HEIGHT:.0}\" \
