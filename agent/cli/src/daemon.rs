@@ -29,13 +29,19 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "PATH", default_value = api::DEFAULT_SOCKET)]
     pub socket: PathBuf,
 
-    /// The directory in which the next daemon finds what this one records
-    #[arg(long, value_name = "DIR", default_value = daemon::DEFAULT_STATE)]
-    pub state: PathBuf,
+    /// The directory in which the next daemon finds what this one records. Default: /var/lib/tracer-agent,
+    /// and one with the name of the socket behind that for another --socket
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
 
     /// Members of this group may have sessions of their own. If there is no such group, only root may
     #[arg(long, value_name = "GROUP", default_value = "tracing")]
     pub group: String,
+
+    /// Members of this group may read the files of root's sessions, and of sessions of its members. Without
+    /// it only the owner of a session may
+    #[arg(long, value_name = "GROUP")]
+    pub read_group: Option<String>,
 
     /// The most memory for the rings of a user's sessions, on all CPUs together; root may have more.
     /// Default: a quarter of the machine's memory
@@ -52,8 +58,8 @@ pub struct DaemonArgs {
     /// users of this machine
     #[arg(long, value_name = "ADDR[:PORT]", default_value = "127.0.0.1:5344", value_parser = lttng_live::parse_bind)]
     pub live_bind: SocketAddr,
-    /// How much of each session may wait on disk, in the directory of `--state`, for a relay daemon that is
-    /// slow or away; then the oldest data that were not sent give way
+    /// How much of each session may wait on disk, beside the directory of `--state`, for a relay daemon that
+    /// is slow or away; then the oldest data that were not sent give way
     #[arg(long, value_name = "SIZE", value_parser = units::kilobytes, default_value = "1G")]
     pub relay_backlog: u64,
 
@@ -84,8 +90,9 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
     }
     let options = daemon::Options {
         socket: args.socket.clone(),
-        state: args.state.clone(),
+        state: state_of(args),
         group: Some(args.group.clone()),
+        read_group: args.read_group.clone(),
         user_memory: args.user_memory.map(|kb| kb.saturating_mul(1 << 10)),
         user_descriptors: args.user_descriptors,
         live_bind: args.live_bind,
@@ -107,6 +114,11 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
     })
 }
 
+/// The directory of its state.
+fn state_of(args: &DaemonArgs) -> PathBuf {
+    args.state.clone().unwrap_or_else(|| daemon::default_state(&args.socket))
+}
+
 /// Starts the daemon as a process of its own, and waits until it accepts connections or has failed.
 fn background(args: &DaemonArgs) -> Result<u8, CliError> {
     let failed = CliError::system("start the daemon");
@@ -117,10 +129,13 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
         .arg("--socket")
         .arg(&args.socket)
         .arg("--state")
-        .arg(&args.state)
+        .arg(state_of(args))
         .arg("--group")
         .arg(&args.group);
     command.arg("--live-bind").arg(args.live_bind.to_string());
+    if let Some(group) = &args.read_group {
+        command.arg("--read-group").arg(group);
+    }
     if let Some(kb) = args.user_memory {
         command.arg("--user-memory").arg(format!("{kb}K"));
     }

@@ -82,7 +82,7 @@ impl Configuration {
         let state_now = State { config: Arc::new(config), told, failures: Vec::new(), steps: Vec::new() };
         Ok(Self {
             path: path.to_owned(),
-            sessions: state.join("sessions"),
+            sessions: state.join(super::recovery::CONFIGURED),
             cpus,
             state: Mutex::new(state_now),
             wanted,

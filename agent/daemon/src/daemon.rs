@@ -40,7 +40,7 @@ use super::{
     user::Group,
 };
 use kernel::cpus::Cpus;
-use stdx::handover::Parcels;
+use stdx::{handover::Parcels, output::FileMode};
 
 /// What is said to who asks for a hand-over in vain.
 const NOT_STORED: &str = "SIGUSR2: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
@@ -68,6 +68,8 @@ pub struct Options {
     pub state: PathBuf,
     /// The group whose members may have sessions; `None` for root alone.
     pub group: Option<String>,
+    /// The group that reads the files of sessions whose owner is of it; `None` for the owners alone.
+    pub read_group: Option<String>,
     /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of the machine's.
     pub user_memory: Option<u64>,
     /// The most descriptors of a user's recordings; `None` for a quarter of what this process may open.
@@ -157,10 +159,18 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         None => None,
         Some(name) => Group::find(name).map_err(DaemonError::system("look up the group"))?,
     };
-    // Whatever the mask was that this was started with: nobody else may write to what a session makes.
-    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o022));
-    stdx::output::FileMode::UMASK.set();
+    match &options.read_group {
+        None => FileMode::PRIVATE,
+        Some(name) => FileMode::readable_by(
+            Group::find(name)
+                .and_then(|group| group.ok_or_else(|| io::Error::other(format!("there is no group {name}"))))
+                .map_err(DaemonError::system("look up the group that reads"))?
+                .gid,
+        ),
+    }
+    .set();
+    // The directory of the socket is everybody's, whatever the mask was that this was started with.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -180,12 +190,14 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         Some(passed) => passed,
         None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,
     };
+    // What sessions make is their owners'.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let unusable = |source| DaemonError::State { path: options.state.clone(), source };
     let notes = Notes::open(&options.state).map_err(unusable)?;
     let recoveries = Recoveries::default();
     let descriptors = Descriptors::new(options.user_descriptors);
     let limits = (shares(options)?, descriptors);
-    let relays = (Places::new(&options.state), options.relay_backlog);
+    let relays = (Places::beside(&options.state).map_err(unusable)?, options.relay_backlog);
     let live = Live::new(options.live_bind);
     let configuration = match &options.config {
         Some(path) => Some(Arc::new(Configuration::read(path, &options.state, cpus()?)?)),

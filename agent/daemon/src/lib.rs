@@ -99,7 +99,7 @@ pub use daemon::{DaemonError, Ended, Options, run};
 pub use documents::{config_schema, openapi};
 #[cfg(any(test, fuzzing))]
 pub use fuzz::fuzz;
-pub use recovery::DEFAULT_STATE;
+pub use recovery::default_state;
 
 /// What a panic leaves of what a lock protects is whole: it is replaced, not changed in steps.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
     io,
     os::unix::{
         ffi::OsStrExt as _,
@@ -12,18 +13,41 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{archives::Archives, registry::log, user::Owner};
 use api::ControlError;
 use capture::{LostManifest, Spool, SpoolError, recover};
-use stdx::output::Directory;
+use stdx::output::{Directory, MODE_PRIVATE};
 
-/// Where the daemon keeps what the next one needs, if nothing else is said.
-pub const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
+/// Where the daemon of the default socket keeps what the next one needs.
+const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
+
+/// Where the daemon of a socket keeps what the next one needs, if nothing else is said: each socket has a
+/// directory, since a daemon that takes another one's notes would recover what that one records.
+#[must_use]
+pub fn default_state(socket: &Path) -> PathBuf {
+    if socket == Path::new(api::DEFAULT_SOCKET) {
+        return DEFAULT_STATE.into();
+    }
+    let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    let mut name = OsString::from(DEFAULT_STATE);
+    // As systemd-escape(1) has it: two paths are two names.
+    for part in socket.iter().skip(1) {
+        name.push("-");
+        let escaped = part.as_bytes().iter().flat_map(|byte| match byte {
+            b'-' | b'\\' => format!("\\x{byte:02x}").into_bytes(),
+            _ => vec![*byte],
+        });
+        name.push(std::ffi::OsStr::from_bytes(&escaped.collect::<Vec<_>>()));
+    }
+    name.into()
+}
 
 /// How the names of notes end.
 const NOTE: &str = ".json";
@@ -36,9 +60,25 @@ const LOOKS: usize = 8;
 /// The most spools of a session of which it is said why they are not recovered: anybody may put more there.
 const TOLD_MAX: usize = 16;
 
+/// What a daemon locks in the directory, as long as it is there.
+const LOCK: &str = "lock";
+/// What the lock has in a directory that is the daemon's alone.
+const MARK: &[u8] = b"own\n";
+/// How long a daemon waits for one that is ending, and how often it looks.
+const LOCK_TIME: Duration = Duration::from_secs(10);
+const LOCK_LOOK: Duration = Duration::from_millis(50);
+/// Where sessions of the configuration are that name no directory.
+pub(super) const CONFIGURED: &str = "sessions";
+/// Where earlier versions had what waits for relay daemons.
+const EARLIER_RELAY: &str = "relay";
+
 /// The directory of notes.
 #[derive(Clone, Debug)]
-pub(super) struct Notes(Directory);
+pub(super) struct Notes {
+    dir: Directory,
+    /// No other daemon has it.
+    _lock: Arc<std::fs::File>,
+}
 
 /// A session that is being recorded.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,8 +115,11 @@ impl Note {
 }
 
 impl Notes {
-    /// Opens the directory, which is made if it is not there. Nobody else may write to it: a note says whose
-    /// rights are taken.
+    /// Opens the directory, which is made if it is not there, and closes it to other users. Nobody else may
+    /// write to it: a note says whose rights are taken.
+    ///
+    /// # Errors
+    /// Others can write to it, or another daemon uses it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(path)?;
         let dir = Directory::open(path)?;
@@ -87,7 +130,25 @@ impl Notes {
                 path.display()
             )));
         }
-        Ok(Self(dir))
+        let names = dir.names()?;
+        let mut lock = match dir.create(LOCK) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dir.open_for_writing(LOCK)?,
+            created => created?,
+        };
+        // Who can open it can lock it.
+        fchmod(&lock, Mode::RUSR | Mode::WUSR)?;
+        claim(&lock)?;
+        let mut mark = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(&mut lock, MARK.len() as u64 + 1), &mut mark)?;
+        let is_own = mark == MARK || path == Path::new(DEFAULT_STATE) || names.iter().all(is_known);
+        if is_own {
+            if mark != MARK {
+                lock.set_len(0)?;
+                std::os::unix::fs::FileExt::write_all_at(&lock, MARK, 0)?;
+            }
+            close(&dir, &names)?;
+        }
+        Ok(Self { dir, _lock: Arc::new(lock) })
     }
 
     /// Notes that a session records into a directory from now on.
@@ -98,24 +159,24 @@ impl Notes {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!("{uid}-{now}{NOTE}");
         let bytes = serde_json::to_vec(&noted)?;
-        self.0.write_whole(&name, |file| io::Write::write_all(file, &bytes))?;
-        Ok(Note { dir: self.0.clone(), name })
+        self.dir.write_whole(&name, |file| io::Write::write_all(file, &bytes))?;
+        Ok(Note { dir: self.dir.clone(), name })
     }
 
     /// The note of a session that another daemon has handed over.
     pub(super) fn again(&self, name: String) -> Note {
-        Note { dir: self.0.clone(), name }
+        Note { dir: self.dir.clone(), name }
     }
 
     /// What the daemon before has noted, by user, but for sessions that go on. Nothing of a user is looked
     /// at.
     pub(super) fn left(&self, going_on: &BTreeSet<String>) -> io::Result<Left> {
         let mut left = Left::default();
-        let mut names = self.0.names()?;
+        let mut names = self.dir.names()?;
         for name in names.iter().filter(|name| name.as_bytes().ends_with(UNFINISHED.as_bytes())) {
             // A daemon was killed while it wrote it, and the session had not begun.
-            if let Err(error) = self.0.remove(name) {
-                log(&format!("cannot remove {}: {error}", self.0.join(name).display()));
+            if let Err(error) = self.dir.remove(name) {
+                log(&format!("cannot remove {}: {error}", self.dir.join(name).display()));
             }
         }
         // Files of sessions, and what waits for others, have directories beside the notes.
@@ -131,7 +192,7 @@ impl Notes {
                 Err(error) => log(&format!(
                     "cannot read what the daemon before noted: {}: {error}; remove it if its session's data \
                      are not wanted",
-                    self.0.join(&note.name).display()
+                    self.dir.join(&note.name).display()
                 )),
             }
         }
@@ -141,9 +202,55 @@ impl Notes {
     fn read(&self, name: &str) -> io::Result<Noted> {
         use io::Read as _;
         let mut bytes = Vec::new();
-        self.0.open_file(name)?.take(NOTE_MAX as u64).read_to_end(&mut bytes)?;
+        self.dir.open_file(name)?.take(NOTE_MAX as u64).read_to_end(&mut bytes)?;
         Ok(serde_json::from_slice(&bytes)?)
     }
+}
+
+/// Whether a daemon makes an entry of this name in the directory of its state.
+fn is_known(name: &OsString) -> bool {
+    let ends = [NOTE, UNFINISHED].iter().any(|end| name.as_bytes().ends_with(end.as_bytes()));
+    ends || [LOCK, EARLIER_RELAY, CONFIGURED].iter().any(|known| name == known)
+}
+
+/// Locks what only one daemon has. One that was killed may still be ending: it has its lock until the kernel
+/// has closed all that it had open.
+fn claim(lock: &std::fs::File) -> io::Result<()> {
+    let begun = std::time::Instant::now();
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_LOOK),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::other(
+                    "another daemon uses it, or has not ended yet; choose another --state, or try again",
+                ));
+            }
+            locked => return Ok(locked?),
+        }
+    }
+}
+
+/// Closes a directory that is the daemon's alone to other users. Earlier versions opened it for what waited
+/// for relay daemons: while some of it is there, its users get to it, and to nothing else.
+fn close(dir: &Directory, names: &[OsString]) -> io::Result<()> {
+    let close = |dir: &Directory| -> io::Result<()> {
+        Ok(fchmod(dir.open_itself()?, Mode::from_raw_mode(MODE_PRIVATE))?)
+    };
+    if names.iter().any(|name| name == EARLIER_RELAY) {
+        let relay = dir.open_dir(EARLIER_RELAY);
+        let removed = relay.and_then(|relay| dir.remove_empty(EARLIER_RELAY.as_ref(), &relay));
+        if removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            for name in names.iter().filter(|name| *name != EARLIER_RELAY) {
+                if let Ok(below) = dir.open_dir(name)
+                    && below.metadata()?.uid() == rustix::process::geteuid().as_raw()
+                {
+                    close(&below)?;
+                }
+            }
+            return Ok(());
+        }
+    }
+    close(dir)
 }
 
 /// What the daemon before has noted, by user.
@@ -334,6 +441,66 @@ mod tests {
             assert_eq!((noted.session.as_str(), noted.output.as_path()), ("one", Path::new("/out")));
             note.remove();
         }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        let mut left: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [LOCK, "other.json", "sessions"]);
+    }
+
+    #[test]
+    fn a_directory_that_is_the_daemons_alone_is_closed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode_with = |names: &[&str], mode: u32| {
+            let dir = tempfile::tempdir().unwrap();
+            for name in names {
+                std::fs::create_dir_all(dir.path().join(name)).unwrap();
+            }
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            drop(Notes::open(dir.path()).unwrap());
+            // The second time it is known by its lock.
+            let once = dir.path().metadata().unwrap().mode() & 0o777;
+            drop(Notes::open(dir.path()).unwrap());
+            (once, dir.path().metadata().unwrap().mode() & 0o777, dir.path().join(EARLIER_RELAY).exists())
+        };
+        assert_eq!(mode_with(&[], 0o755), (0o700, 0o700, false), "as kubelet makes it");
+        assert_eq!(mode_with(&["relay", "sessions"], 0o711), (0o700, 0o700, false), "an earlier version's");
+        assert_eq!(mode_with(&["sessions"], 0o755).0, 0o700, "the same of kubelet's");
+        // What waits there is its user's, who gets to it.
+        assert_eq!(mode_with(&["relay/1000-1-0", "sessions"], 0o711), (0o711, 0o711, true));
+        assert_eq!(mode_with(&["home"], 0o755), (0o755, 0o755, false), "it has something else");
+        assert_eq!(mode_with(&["home", "relay"], 0o755), (0o755, 0o755, true), "another one's");
+    }
+
+    #[test]
+    fn what_is_beside_an_earlier_relay_directory_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["relay/1000-1-0", "sessions"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        drop(Notes::open(dir.path()).unwrap());
+        assert_eq!(dir.path().join("sessions").metadata().unwrap().mode() & 0o777, 0o700);
+        assert_eq!(dir.path().join(LOCK).metadata().unwrap().mode() & 0o777, 0o600);
+        // A link leads elsewhere, which is no reason not to start.
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/", dir.path().join("relay")).unwrap();
+        drop(Notes::open(dir.path()).unwrap());
+    }
+
+    #[test]
+    fn a_directory_has_one_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Notes::open(dir.path()).unwrap();
+        assert!(Notes::open(dir.path()).is_err());
+        drop(first);
+        assert!(Notes::open(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn each_socket_has_a_directory() {
+        let state = |socket: &str| default_state(Path::new(socket)).into_os_string().into_string().unwrap();
+        assert_eq!(state(api::DEFAULT_SOCKET), "/var/lib/tracer-agent");
+        assert_eq!(state("/run/a/b.sock"), "/var/lib/tracer-agent-run-a-b.sock");
+        assert_eq!(state("/run/a-b.sock"), r"/var/lib/tracer-agent-run-a\x2db.sock");
+        assert!(state("b.sock").ends_with("-b.sock"));
     }
 }

@@ -29,7 +29,7 @@ use capture::{
 };
 use plan::Plan;
 use spec::{KEEP_BYTES_MIN, RecordingSpec, RuleSpec, What};
-use stdx::output::Output;
+use stdx::output::{Directory, Output};
 use stdx::utc;
 
 /// How many names are tried for a snapshot, of which other files may have the first.
@@ -133,7 +133,7 @@ impl Running {
                 format!("cannot take the rights of user {}: {error}", owner.uid),
             )
         })?;
-        std::fs::create_dir_all(dir).map_err(|error| {
+        Directory::create_all(dir).map_err(|error| {
             ControlError::new(Code::CreateDirectory, format!("cannot create {}: {error}", dir.display()))
         })?;
         let finisher = Finisher::start(None).map_err(of_system)?;
@@ -536,7 +536,7 @@ impl Running {
     fn snapshot(&mut self, to: &SnapshotTo) -> Answer<Stored> {
         let failed = |error: String| ControlError::new(Code::SnapshotFailed, error);
         let session = self.session.as_mut().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
-        std::fs::create_dir_all(&to.dir).map_err(|error| {
+        Directory::create_all(&to.dir).map_err(|error| {
             ControlError::new(Code::CreateDirectory, format!("cannot create {}: {error}", to.dir.display()))
         })?;
         let time = utc::date_and_time(utc::seconds_now());

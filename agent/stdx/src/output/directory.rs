@@ -63,6 +63,23 @@ impl Directory {
         Ok(Self::new(fd, path.to_owned()))
     }
 
+    /// Creates a directory and those above it that are missing, with the mode of this process ([`FileMode`]).
+    ///
+    /// # Errors
+    /// Something else has a name, or nothing can be created there.
+    pub fn create_all(path: &Path) -> io::Result<()> {
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self::create_all(above)?;
+        match Self::open(above)?.create_dir(name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
     /// `fd` must be a directory's.
     pub(super) fn new(fd: OwnedFd, path: PathBuf) -> Self {
         Self { fd: Arc::new(fd), path }
@@ -163,7 +180,11 @@ impl Directory {
     /// # Errors
     /// The name is taken, or nothing can be created here.
     pub fn create_dir(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
-        self.create_dir_with(name.as_ref(), FileMode::of_process().directory())
+        let mode = FileMode::of_process();
+        let bits = mode.directory();
+        let created = self.create_dir_with(name.as_ref(), mode.at_first(bits).as_raw_mode())?;
+        mode.give(created.open_itself()?, bits)?;
+        Ok(created)
     }
 
     /// Creates a directory with this mode, and opens it.
@@ -200,8 +221,10 @@ impl Directory {
     /// The name is taken, or nothing can be created here.
     pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(FileMode::of_process().file());
-        Ok(openat(&self.fd, one_name(name.as_ref())?, flags, mode)?.into())
+        let mode = FileMode::of_process();
+        let created = openat(&self.fd, one_name(name.as_ref())?, flags, mode.at_first(mode.file()))?;
+        mode.give(&created, mode.file())?;
+        Ok(created.into())
     }
 
     /// Whether files can be created in it.

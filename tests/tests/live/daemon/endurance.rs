@@ -9,7 +9,7 @@ use integration_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{calls, files, found, only};
+use super::{calls, files, found, notes, only};
 
 /// Starts and stops in a trial: 10 000 in a hundred of them.
 const STARTS: usize = 100;
@@ -133,8 +133,7 @@ fn killed_daemons_leave_files_that_open() {
         std::thread::sleep(std::time::Duration::from_millis((round as u64 * 37) % 400));
         daemon.kill();
         daemon.start_again();
-        let state = daemon.path().join("state");
-        wait_for("the notes to go", || files(&state).is_empty().then_some(()));
+        wait_for("the notes to go", || notes(&daemon).is_empty().then_some(()));
         for number in 0..3 {
             let there = files(&daemon.path().join(dir(number)));
             assert!(

@@ -15,7 +15,7 @@ use integration_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{calls, files, found, only, traces, users::ALICE};
+use super::{calls, files, found, notes, only, traces, users::ALICE};
 
 /// Starts a session named `one` that records the calls of a caller.
 fn start(daemon: &Daemon, user: User, dir: &std::path::Path, caller: &Caller) {
@@ -104,7 +104,7 @@ fn replaced(times: u64, rate: Option<u64>) {
     }
     run(agent(&dir, ["check", "-q"]).arg(&made[0])).expect(0);
     daemon.tell_as(ALICE, "DELETE", "/v1/sessions/one", None);
-    assert!(files(&daemon.path().join("state")).is_empty());
+    assert!(notes(&daemon).is_empty());
     daemon.stop().expect(0);
 }
 
@@ -203,7 +203,7 @@ fn what_no_daemon_goes_on_with_is_recovered() {
     wait_for("the file", || {
         files(&dir).iter().any(|file| file.extension().is_some_and(|name| name == "dat")).then_some(())
     });
-    wait_for("the end of the recovery", || files(&daemon.path().join("state")).is_empty().then_some(()));
+    wait_for("the end of the recovery", || notes(&daemon).is_empty().then_some(()));
     // What is in the rings is lost, and the file says so.
     let made = files(&dir);
     let missing = numbers(&ledger_in_info(&made[0])["cpus"].to_string(), "at_least").iter().sum::<u64>();
@@ -222,7 +222,7 @@ fn a_daemon_that_is_killed_or_stopped_after_it_leaves_what_any_leaves() {
     daemon.replace();
     daemon.kill();
     daemon.start_again();
-    wait_for("the end of the recovery", || files(&daemon.path().join("state")).is_empty().then_some(()));
+    wait_for("the end of the recovery", || notes(&daemon).is_empty().then_some(()));
     let recovered = files(&dir);
     assert!(recovered.iter().all(|file| file.extension().is_some_and(|name| name == "dat")), "{recovered:?}");
     let dir = daemon.path().join("other");
@@ -300,7 +300,7 @@ fn wait_for_end_of(programs: &BTreeSet<u32>) {
 
 /// Waits until what was recorded is recovered.
 fn wait_for_recovery(daemon: &Daemon) {
-    wait_for("the end of the recovery", || files(&daemon.path().join("state")).is_empty().then_some(()));
+    wait_for("the end of the recovery", || notes(daemon).is_empty().then_some(()));
 }
 
 #[test]

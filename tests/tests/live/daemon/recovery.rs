@@ -13,7 +13,7 @@ use integration_tests::{
 use serde_json::json;
 
 use super::{
-    calls, files, found, only,
+    calls, files, found, notes, only,
     users::{ALICE, BOB},
 };
 
@@ -59,10 +59,6 @@ fn started(daemon: &Daemon, user: User, dir: &Path, caller: &Caller) {
     daemon.tell_as(user, "POST", "/v1/sessions/one/start", None);
 }
 
-fn notes(daemon: &Daemon) -> usize {
-    files(&daemon.path().join("state")).len()
-}
-
 /// The spools in a directory.
 fn spools(dir: &Path) -> Vec<PathBuf> {
     let mut all = files(dir);
@@ -98,7 +94,7 @@ fn nobody_waits_for_the_recovery_of_others() {
     let recovered = wait_for_files(&of_bob);
     assert!(recovered.len() == 1 && found(&recovered) > 10_000);
     assert_eq!(fs::metadata(&recovered[0]).unwrap().uid(), BOB.uid);
-    wait_for("the note of what was recovered to go", || (notes(&daemon) == 1).then_some(()));
+    wait_for("the note of what was recovered to go", || (notes(&daemon).len() == 1).then_some(()));
     // What is noted of new sessions stays when the recovery is done.
     started(&daemon, BOB, &of_bob, &caller);
     // A session in the very directory begins as soon as it can, and takes nothing from what is recovered.
@@ -110,7 +106,7 @@ fn nobody_waits_for_the_recovery_of_others() {
         start.join().unwrap();
     });
     wait_for("the recovered file", || (!left[0].exists()).then_some(()));
-    wait_for("the notes of the two sessions", || (notes(&daemon) == 2).then_some(()));
+    wait_for("the notes of the two sessions", || (notes(&daemon).len() == 2).then_some(()));
     daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
     let there = files(&of_alice);
     assert_eq!((there.len(), spools(&of_alice).len()), (2, 0), "{there:?}");
@@ -137,7 +133,7 @@ fn what_is_not_recovered_is_tried_again() {
     fs::write(daemon.path().join("state/nonsense.json"), "{").unwrap();
     daemon.start_again();
     wait_for_files(&of_bob);
-    wait_for("the note of what was recovered to go", || (notes(&daemon) == 2).then_some(()));
+    wait_for("the note of what was recovered to go", || (notes(&daemon).len() == 2).then_some(()));
     assert_eq!(daemon.tell("GET", "/v1/sessions", None), json!([]));
     let ended = daemon.end();
     let again = format!("`tracer-agent recover {}` does it now", of_alice.display());
@@ -153,7 +149,7 @@ fn what_is_not_recovered_is_tried_again() {
     daemon.start_again();
     let recovered = wait_for_files(&of_alice);
     assert!(recovered.len() == 1 && found(&recovered) > 10_000);
-    wait_for("its note to go", || (notes(&daemon) == 1).then_some(()));
+    wait_for("its note to go", || (notes(&daemon).len() == 1).then_some(()));
 }
 
 #[test]
@@ -168,5 +164,5 @@ fn directories_that_are_gone_are_not_waited_for() {
     run(&mut program("/".as_ref(), "mkfifo", [home.join("out")])).expect(0);
     fs::remove_dir_all(daemon.path().join("bob")).unwrap();
     daemon.start_again();
-    wait_for("the notes to go", || (notes(&daemon) == 0).then_some(()));
+    wait_for("the notes to go", || notes(&daemon).is_empty().then_some(()));
 }

@@ -6,15 +6,16 @@ use std::{
         fs::{MetadataExt as _, PermissionsExt as _, symlink},
         process::CommandExt as _,
     },
+    path::{Path, PathBuf},
 };
 
 use integration_tests::{
-    daemon::{Daemon, GID, ROOT, User},
-    harness::Running,
+    daemon::{Daemon, GID, GROUP, ROOT, User},
+    harness::{Running, agent, wait_for},
 };
 use serde_json::json;
 
-use super::{calls, files};
+use super::{calls, files, notes};
 
 pub(super) const ALICE: User = User { uid: 54_321, gid: GID };
 pub(super) const BOB: User = User { uid: 54_322, gid: GID };
@@ -111,8 +112,108 @@ fn a_link_that_comes_while_a_session_records_is_not_followed() {
     symlink(&of_root, &dir).unwrap();
     daemon.tell_as(ALICE, "POST", "/v1/sessions/one/rotations", None);
     daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
-    assert_eq!(files(&of_root), [""; 0].map(std::path::PathBuf::from));
+    assert_eq!(files(&of_root), [""; 0].map(PathBuf::from));
     assert_eq!(files(&home.join("away")).len(), 2, "the directory that was opened has them");
+}
+
+/// A directory, and all directories and files below it.
+fn all_below(dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {
+    let (mut all, mut open) = (Vec::new(), vec![dir.to_owned()]);
+    while let Some(path) = open.pop() {
+        let there = fs::symlink_metadata(&path).unwrap();
+        if there.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        all.push((path, there));
+    }
+    all
+}
+
+#[test]
+fn files_of_sessions_are_read_by_their_owners_and_a_group_that_is_named() {
+    let read_group = ["--read-group", GROUP];
+    for (options, group) in [(&[][..], None), (&read_group[..], Some(GID))] {
+        let daemon = Daemon::start_with(options, 0);
+        for (user, name) in [(ROOT, "root"), (ALICE, "alice")] {
+            let home = daemon.directory_of(user, name);
+            for format in ["trace_dat", "lttng"] {
+                let (session, dir) = (format!("of-{}", format.len()), home.join(format));
+                let new = json!({"name": session, "mode": {"local": {"output": dir}}, "format": format});
+                daemon.tell_as(user, "POST", "/v1/sessions", Some(&new));
+                let channels = format!("/v1/sessions/{session}/domains/kernel/channels");
+                daemon.tell_as(user, "POST", &channels, Some(&json!({"name": "c"})));
+                daemon.tell_as(user, "POST", &format!("{channels}/c/rules"), Some(&calls()));
+                for action in ["start", "rotations", "stop"] {
+                    let path = format!("/v1/sessions/{session}/{action}");
+                    daemon.tell_as(user, "POST", &path, None);
+                    // What is in a spool is behind its directory.
+                    let is_behind = |path: &Path| {
+                        path.parent().is_some_and(|parent| parent.to_string_lossy().contains(".spool"))
+                    };
+                    for (path, there) in all_below(&dir) {
+                        let is_spool = path.to_string_lossy().ends_with(".spool");
+                        let readers = group.filter(|_| !is_spool);
+                        let bits = match (there.is_dir(), readers) {
+                            (true, None) => 0o700,
+                            (true, Some(_)) => 0o750,
+                            (false, None) => 0o600,
+                            (false, Some(_)) => 0o640,
+                        };
+                        let found = (there.uid(), there.gid(), there.mode() & 0o777);
+                        let wanted = (user.uid, readers.unwrap_or(there.gid()), bits);
+                        assert!(
+                            found == wanted || is_behind(&path),
+                            "{} {action}: {found:?}",
+                            path.display()
+                        );
+                    }
+                }
+            }
+        }
+        let state = fs::metadata(daemon.path().join("state")).unwrap();
+        assert_eq!(state.mode() & 0o777, 0o700);
+    }
+}
+
+#[test]
+fn a_network_session_of_a_user_opens_nothing_of_others() {
+    let daemon = Daemon::start();
+    // Nobody listens there, so that all waits here.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("tcp://127.0.0.1:{port}");
+    let new = json!({"name": "one", "mode": {"network": {"url": url}}, "format": "lttng"});
+    daemon.tell_as(ALICE, "POST", "/v1/sessions", Some(&new));
+    let channels = "/v1/sessions/one/domains/kernel/channels";
+    daemon.tell_as(ALICE, "POST", channels, Some(&json!({"name": "c"})));
+    daemon.tell_as(ALICE, "POST", &format!("{channels}/c/rules"), Some(&calls()));
+    let (_, answer) = daemon.ask_as(ALICE, "POST", "/v1/sessions/one/start", None);
+    let mode = |name: &str| fs::metadata(daemon.path().join(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode("state"), mode("state-relay")), (0o700, 0o711), "{answer}");
+    for (path, there) in all_below(&daemon.path().join("state-relay")).split_off(1) {
+        assert_eq!((there.uid(), there.mode() & 0o077), (ALICE.uid, 0), "{}", path.display());
+    }
+}
+
+#[test]
+fn a_second_daemon_leaves_the_state_of_the_first_one_alone() {
+    let mut daemon = Daemon::start();
+    let dir = daemon.directory_of(ALICE, "alice").join("out");
+    daemon.session(ALICE, "one", &dir, &[calls()]);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/start", None);
+    assert_eq!(notes(&daemon).len(), 1);
+    let mut second = agent(daemon.path(), ["daemon", "--group", GROUP]);
+    second
+        .arg("--socket")
+        .arg(daemon.path().join("other.sock"))
+        .arg("--state")
+        .arg(daemon.path().join("state"));
+    assert_eq!(Running::start(&mut second).wait().code(), 2);
+    assert_eq!(notes(&daemon).len(), 1);
+    daemon.kill();
+    daemon.start_again();
+    wait_for("the recovered file", || {
+        files(&dir).iter().any(|file| file.extension().is_some()).then_some(())
+    });
 }
 
 #[test]

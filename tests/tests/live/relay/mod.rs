@@ -57,7 +57,7 @@ fn call(caller: &mut Caller, count: u64) {
 
 /// The daemon's own directory of its only session that sends.
 fn place(daemon: &Daemon) -> PathBuf {
-    only(&daemon.path().join("state/relay"))
+    only(&daemon.path().join("state-relay"))
 }
 
 /// What is at the relay daemon, and the same here: of chunks that are not closed.
@@ -99,7 +99,7 @@ fn the_relay_daemon_has_what_a_local_session_has() {
     assert_eq!(calls_in(&session).len(), 20_500);
     assert!(destroyed["files"][0].as_str().unwrap().starts_with(&relayd.url()), "{destroyed}");
     assert_eq!(
-        std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(),
+        std::fs::read_dir(daemon.path().join("state-relay")).unwrap().count(),
         0,
         "nothing stays here"
     );
@@ -187,7 +187,7 @@ fn snapshots_are_sent_whole() {
     let (local, taken) = std::thread::scope(|scope| {
         let taking = scope.spawn(|| daemon.tell("POST", &snapshots, Some(&json!({}))));
         let local = wait_for("the snapshot here", || {
-            let places = std::fs::read_dir(daemon.path().join("state/relay")).ok()?;
+            let places = std::fs::read_dir(daemon.path().join("state-relay")).ok()?;
             let mut all = places.flat_map(|place| std::fs::read_dir(place.unwrap().path()).unwrap());
             let snapshot = all.find_map(|entry| {
                 let path = entry.unwrap().path();
@@ -214,7 +214,7 @@ fn snapshots_are_sent_whole() {
     let taken = daemon.tell("POST", &snapshots, Some(&elsewhere));
     assert!(taken["path"].as_str().unwrap().contains("/a/b/mine-"), "{taken}");
     daemon.tell("DELETE", SESSION, None);
-    assert_eq!(std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(daemon.path().join("state-relay")).unwrap().count(), 0);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn users_send_as_themselves() {
     assert!(uids.contains("4242"), "{uids:?}");
     daemon.tell_as(USER, "POST", &format!("{SESSION}/stop"), None);
     daemon.tell_as(USER, "DELETE", SESSION, None);
-    assert_eq!(std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(daemon.path().join("state-relay")).unwrap().count(), 0);
     assert!(relayd.session().is_dir());
 }
 
@@ -318,7 +318,7 @@ fn what_is_no_relay_daemon_is_told() {
         assert!(message.contains(text), "{url}: {message}");
         daemon.tell("DELETE", SESSION, None);
     }
-    assert_eq!(std::fs::read_dir(daemon.path().join("state/relay")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(daemon.path().join("state-relay")).unwrap().count(), 0);
     for wrong in ["net://", "http://a", "net://h/../x", "net://h:1:2:3"] {
         let new = json!({"name": "one", "format": "lttng", "mode": {"network": {"url": wrong}}});
         let (status, answer) = daemon.ask("POST", "/v1/sessions", Some(&new));
