@@ -10,6 +10,7 @@ use super::exit::ExitCode;
 use super::new_files::NewFileArgs;
 use super::units::{bytes, count};
 use super::{CliError, input, rewriting};
+use import::ctf::CtfOptions;
 use import::open::{Hints, Kind, open, open_stream};
 use import::text::Formats;
 use import::{ImportError, Imported, Options, Source, Target, import};
@@ -50,6 +51,14 @@ pub struct ImportArgs {
     /// [default: those of the running kernel]
     #[arg(long, value_name = "DIR")]
     pub formats: Option<PathBuf>,
+
+    /// Import the traces of user space of a session of LTTng, too, beside that of the kernel
+    #[arg(long)]
+    pub user_space: bool,
+
+    /// Read packets of CTF whose UUID is not that of the metadata, too
+    #[arg(long)]
+    pub other_uuids: bool,
 
     /// Keep what comes before the first damage in SOURCE
     #[arg(long)]
@@ -103,7 +112,8 @@ fn source(path: &Path, hints: Hints) -> Result<Box<dyn Source>, ImportError> {
 }
 
 pub(super) fn run(args: &ImportArgs) -> Result<u8, CliError> {
-    let hints = Hints { kind: kind(args)?, formats: formats(args)? };
+    let ctf = CtfOptions { user_space: args.user_space, foreign_packets: args.other_uuids };
+    let hints = Hints { kind: kind(args)?, formats: formats(args)?, ctf };
     let failed = |error| CliError::Import { file: args.source.display().to_string(), error };
     let target = Target { path: args.output.clone(), force: args.force };
     let options = Options { keep_going: args.keep_going, date: args.date };

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::ctf::CtfSource;
+use super::ctf::{CtfOptions, CtfSource};
 use super::perf::PerfData;
 use super::text::{Formats, TextTrace};
 use super::{ImportError, Source};
@@ -63,6 +63,8 @@ pub struct Hints {
     pub kind: Option<Kind>,
     /// Formats of events, for texts.
     pub formats: Option<Formats>,
+    /// What is read of traces of CTF.
+    pub ctf: CtfOptions,
 }
 
 /// Opens what is at a path.
@@ -76,7 +78,7 @@ pub fn open(path: &Path, hints: Hints) -> Result<Box<dyn Source>, ImportError> {
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
         return match hints.kind {
-            None | Some(Kind::Ctf) => Ok(Box::new(CtfSource::open(path)?)),
+            None | Some(Kind::Ctf) => Ok(Box::new(CtfSource::open_with(path, hints.ctf)?)),
             Some(Kind::Perf | Kind::Text) => Err(ImportError::Unknown { what }),
         };
     }

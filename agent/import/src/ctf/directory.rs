@@ -1,5 +1,6 @@
 //! The traces of a directory, and their files.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::Path;
@@ -33,6 +34,8 @@ pub(crate) struct Part {
     pub(crate) path: String,
     dir: Directory,
     pub(crate) trace: Trace,
+    /// Which of the traces it is a part of, by their order.
+    pub(crate) number: usize,
     /// The files of its streams, in the order of their names.
     pub(crate) files: Vec<OsString>,
 }
@@ -47,8 +50,8 @@ pub(crate) struct Parts {
 }
 
 /// Opens the traces of a directory: a trace itself, or what LTTng has of a session. That of the kernel is
-/// taken if there is one, in all its chunks.
-pub(crate) fn open(path: &Path) -> Result<Parts, CtfError> {
+/// taken if there is one, in all its chunks; `with_user_space`, those of user space are taken behind it.
+pub(crate) fn open(path: &Path, with_user_space: bool) -> Result<Parts, CtfError> {
     let dir = Directory::open(path).map_err(CtfError::io("open", path))?;
     let failed = || CtfError::io("look for traces in", path);
     let mut all = traces::find(&dir).map_err(failed())?.found;
@@ -73,13 +76,25 @@ pub(crate) fn open(path: &Path) -> Result<Parts, CtfError> {
     let (kernel, others): (Vec<Found>, Vec<Found>) = all.into_iter().partition(|found| {
         found.path.is_empty() || found.path.rsplit('/').next().is_some_and(|name| name == KERNEL)
     });
-    let taken = if kernel.is_empty() { others } else { kernel };
-    let beside = total.saturating_sub(taken.len() as u64);
-    let parts = taken.into_iter().map(Part::open).collect::<Result<Vec<_>, _>>()?;
+    let taken: Vec<Vec<Found>> = match (kernel.is_empty(), with_user_space) {
+        (true, _) => vec![others],
+        (false, true) => vec![kernel, others],
+        (false, false) => vec![kernel],
+    };
+    let mut parts = Vec::new();
+    for of_domain in taken {
+        let first = parts.len();
+        for found in of_domain {
+            parts.push(Part::open(found)?);
+        }
+        let is_of_kernel = first == 0 && parts.iter().any(Part::is_of_kernel);
+        let may_be_several = with_user_space && !is_of_kernel;
+        join(path, parts.get_mut(first..).unwrap_or_default(), (first, may_be_several))?;
+    }
     if parts.is_empty() {
         return Err(CtfError::NoTrace { path: path.to_owned() });
     }
-    check(path, &parts)?;
+    let beside = total.saturating_sub(parts.len() as u64);
     Ok(Parts { parts, beside })
 }
 
@@ -125,19 +140,29 @@ fn count(dir: &Directory, depth: u32) -> std::io::Result<u64> {
     Ok(total)
 }
 
-/// Fails for traces that are no parts of one.
-fn check(path: &Path, parts: &[Part]) -> Result<(), CtfError> {
-    let Some((first, others)) = parts.split_first() else { return Ok(()) };
-    let several = |other: &Part, what| {
-        let (first, second) = (first.path.clone(), other.path.clone());
-        Err(CtfError::Several { path: path.to_owned(), count: parts.len(), first, second, what })
-    };
-    for other in others {
-        if first.trace.uuid.is_none() || other.trace.uuid != first.trace.uuid {
-            return several(other, "their UUIDs");
-        }
-        if is_snapshot(&first.path) || is_snapshot(&other.path) {
-            return several(other, "the moment of a snapshot, and may have the same events");
+/// Numbers the traces that parts are of, from `first` on. Fails for those that are no parts of one, unless
+/// there may be several, and for parts that may have the same events.
+fn join(path: &Path, parts: &mut [Part], (first, may_be_several): (usize, bool)) -> Result<(), CtfError> {
+    let count = parts.len();
+    let mut known: HashMap<[u8; 16], usize> = HashMap::new();
+    for index in 0..count {
+        let (before, rest) = parts.split_at_mut(index);
+        let Some(part) = rest.first_mut() else { break };
+        part.number = first + index;
+        let several = |other: &Part, what| {
+            let (first, second) = (other.path.clone(), part.path.clone());
+            Err(CtfError::Several { path: path.to_owned(), count, first, second, what })
+        };
+        let same = part.trace.uuid.and_then(|uuid| known.get(&uuid).and_then(|of| before.get(*of)));
+        match (same, before.first()) {
+            (Some(other), _) if is_snapshot(&other.path) || is_snapshot(&part.path) => {
+                return several(other, "the moment of a snapshot, and may have the same events");
+            }
+            (Some(other), _) => part.number = other.number,
+            (None, Some(other)) if !may_be_several => return several(other, "their UUIDs"),
+            (None, _) => {
+                known.extend(part.trace.uuid.map(|uuid| (uuid, index)));
+            }
         }
     }
     Ok(())
@@ -174,7 +199,12 @@ impl Part {
         // Directories are told from files where they are opened.
         files.retain(|name| name != METADATA && !name.as_encoded_bytes().starts_with(b"."));
         files.sort();
-        Ok(Self { path, dir, trace, files })
+        Ok(Self { path, dir, trace, number: 0, files })
+    }
+
+    /// Whether its place is that of the kernel's trace.
+    fn is_of_kernel(&self) -> bool {
+        self.path.rsplit('/').next() == Some(KERNEL)
     }
 
     /// Opens a file of a stream; `None` for what is none: a directory, or an empty file.

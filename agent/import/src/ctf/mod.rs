@@ -46,6 +46,6 @@ mod value;
 pub use decode::DecodeError;
 pub use error::CtfError;
 pub use packet::PacketError;
-pub use source::CtfSource;
+pub use source::{CtfOptions, CtfSource};
 pub use text::TextError;
 pub use tsdl::{Problem, TsdlError};

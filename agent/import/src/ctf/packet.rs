@@ -8,6 +8,7 @@ use super::decode::{Cursor, DecodeError, PacketPart, Stop, Ticks, Window};
 use super::schema::{Event as EventClass, Stream, Trace};
 use super::types::Scope;
 use super::value::{Value, field, last_number};
+use crate::sink::MAX_CPUS;
 
 /// First word of a packet.
 const MAGIC: u64 = 0xc1fc_1fc1;
@@ -22,6 +23,9 @@ pub enum PacketError {
     /// It is of another trace.
     #[error("the packet is of another trace: its UUID is not that of the metadata")]
     Uuid,
+    /// It is of a CPU that no machine has.
+    #[error("the packet is of CPU {0}, and no machine has more than {MAX_CPUS}")]
+    Cpu(u64),
     /// The metadata do not say how it is made.
     #[error("the packet is of stream {0}, which the metadata do not declare")]
     UnknownStream(u64),
@@ -91,6 +95,8 @@ pub(crate) struct Packet {
     pub(crate) cpu: Option<u32>,
     /// Its number in the stream.
     pub sequence: Option<u64>,
+    /// Whether its UUID is not that of the metadata.
+    pub(crate) is_foreign: bool,
     parts: Vec<PacketPart>,
     /// Bits before what is next.
     at: u64,
@@ -132,12 +138,14 @@ pub(crate) struct Event<'t, 'w> {
 #[derive(Debug)]
 pub(crate) struct Decoder<'t> {
     trace: &'t Trace,
+    /// Whether packets may have another UUID than the metadata.
+    takes_foreign: bool,
     ticks: Ticks,
 }
 
 impl<'t> Decoder<'t> {
-    pub(crate) fn new(trace: &'t Trace) -> Self {
-        Self { trace, ticks: Ticks::default() }
+    pub(crate) fn new(trace: &'t Trace, takes_foreign: bool) -> Self {
+        Self { trace, takes_foreign, ticks: Ticks::default() }
     }
 
     /// Decodes header and context of a packet. `left` is how many bytes the file has from its begin on.
@@ -156,9 +164,13 @@ impl<'t> Decoder<'t> {
         {
             return Err(wrong(PacketError::Magic(magic)));
         }
-        if let (Some(Value::Numbers(bytes)), Some(uuid)) = (in_header("uuid"), self.trace.uuid)
-            && !bytes.iter().copied().eq(uuid.iter().map(|byte| u64::from(*byte)))
-        {
+        let is_foreign = match (in_header("uuid"), self.trace.uuid) {
+            (Some(Value::Numbers(bytes)), Some(uuid)) => {
+                !bytes.iter().copied().eq(uuid.iter().map(|byte| u64::from(*byte)))
+            }
+            _ => false,
+        };
+        if is_foreign && !self.takes_foreign {
             return Err(wrong(PacketError::Uuid));
         }
         let streams = &self.trace.streams;
@@ -168,7 +180,8 @@ impl<'t> Decoder<'t> {
         if let Some(of) = &stream.packet_context {
             step(&mut cursor, |cursor| cursor.decode(Scope::PacketContext, of))?;
         }
-        self.described(cursor, id, stream, left)
+        let packet = self.described(cursor, id, stream, left)?;
+        Ok(Packet { is_foreign, ..packet })
     }
 
     /// What a packet says of itself, which was decoded.
@@ -208,7 +221,13 @@ impl<'t> Decoder<'t> {
         let end = time("timestamp_end", self.ticks);
         let discarded = value("events_discarded").zip(bits("events_discarded"));
         // Tracers without a CPU write all ones.
-        let cpu = value("cpu_id").and_then(|cpu| u32::try_from(cpu).ok()).filter(|cpu| *cpu != u32::MAX);
+        let is_number = |cpu: &u64| *cpu != u64::from(u32::MAX) && *cpu != u64::MAX;
+        let cpu = match value("cpu_id").filter(is_number) {
+            Some(cpu) if cpu >= u64::from(MAX_CPUS) => {
+                return Err(PacketStop::Error(PacketError::Cpu(cpu), 0));
+            }
+            cpu => cpu.map(|cpu| cpu as u32),
+        };
         let sequence = value("packet_seq_num");
         let structures = [
             (Scope::PacketHeader, &self.trace.packet_header),
@@ -220,7 +239,19 @@ impl<'t> Decoder<'t> {
             Some(PacketPart { scope: part.scope, of: Arc::clone(of.as_ref()?), values })
         });
         let parts = parts.collect();
-        Ok(Packet { stream: id, len: size / 8, content, begin, end, discarded, cpu, sequence, parts, at })
+        Ok(Packet {
+            stream: id,
+            len: size / 8,
+            content,
+            begin,
+            end,
+            discarded,
+            cpu,
+            sequence,
+            is_foreign: false,
+            parts,
+            at,
+        })
     }
 
     /// Decodes the next event of a packet, which has more.

@@ -21,6 +21,8 @@ pub(super) struct Plan {
     preempt_count: Option<Place>,
     /// The thread's name.
     comm: Option<Place>,
+    /// Its process.
+    process: Option<Place>,
     /// The stacks of the kernel and of the process.
     stacks: [Option<Place>; 2],
     /// What the event says of other threads.
@@ -89,6 +91,8 @@ impl Plan {
         let preempt_count = common("common_preempt_count");
         // Without its thread, a name is a field as others are.
         let comm = thread.as_ref().and_then(|_| context("procname"));
+        // Of programs that are in a namespace, both numbers are those in it.
+        let process = context("vpid").filter(|_| thread.is_some() && context("vtid") == thread);
         let stacks = STACKS.map(|name| context(name).filter(|place| place.is_numbers(stream, class)));
         // `vtid` need not be the thread of the first namespace, and stays a field.
         let taken: Vec<Place> = ["common_pid", "tid", "common_flags", "common_preempt_count", "common_type"]
@@ -125,7 +129,7 @@ impl Plan {
         let print_fmt = formats::print_fmt(&naming.system, &naming.name, &fields);
         let spec = EventSpec { system: naming.system, name: naming.name, fields, print_fmt };
         let event = sink.event(&spec)?;
-        Ok(Self { event, columns, thread, flags, preempt_count, comm, stacks, says })
+        Ok(Self { event, columns, thread, flags, preempt_count, comm, process, stacks, says })
     }
 
     /// Where an event has its thread.
@@ -143,6 +147,11 @@ impl Plan {
         let of_perf = ["perf_tid", "common_pid"].into_iter().find_map(field);
         let found = of_perf.or_else(|| ["pid", "perf_pid"].into_iter().find_map(context));
         found.or_else(|| ["tid", "vtid", "perf_pid"].into_iter().find_map(field))
+    }
+
+    /// The process of an event's thread, if the event tells it.
+    pub(super) fn process(&self, event: &Event<'_, '_>) -> Option<u32> {
+        self.process.as_ref()?.number(event).and_then(|pid| u32::try_from(pid).ok())
     }
 
     /// Writes the stacks of an event, whose record was written.

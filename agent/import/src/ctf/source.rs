@@ -25,11 +25,22 @@ const STEP: u64 = 1 << 14;
 /// The channel that LTTng makes where none is named.
 const DEFAULT_CHANNEL: &str = "channel0";
 
+/// What is read of traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CtfOptions {
+    /// The traces of user space of a session, too, beside that of the kernel. Their events have the names
+    /// that they have, and the thread that the context `vtid` says.
+    pub user_space: bool,
+    /// Packets whose UUID is not that of the metadata, too. They are decoded as these say.
+    pub foreign_packets: bool,
+}
+
 /// A trace of the Common Trace Format 1.8, or the recording session of LTTng that it is part of.
 #[derive(Debug)]
 pub struct CtfSource {
     parts: Parts,
     clock: Option<Clock>,
+    options: CtfOptions,
 }
 
 /// A file of a stream, with what its first packet says.
@@ -48,13 +59,28 @@ impl CtfSource {
     /// # Errors
     /// There is none, there are several that do not belong together, or the metadata are not understood.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        let parts = directory::open(path)?;
+        Self::open_with(path, CtfOptions::default())
+    }
+
+    /// The same, with more of it.
+    ///
+    /// # Errors
+    /// As [`CtfSource::open`]; traces whose times cannot be compared.
+    pub fn open_with(path: &Path, options: CtfOptions) -> Result<Self, ImportError> {
+        let parts = directory::open(path, options.user_space)?;
         let mut clock = None;
         for part in &parts.parts {
             let used = clock_of(&part.trace)?;
+            if part.number > 0 && between(used.as_ref(), clock.as_ref()).is_none() {
+                return Err(ImportError::Unsupported(format!(
+                    "the times of {} cannot be compared with those of {}: their clocks are others, and one does not tell its distance to wall time",
+                    part.path,
+                    parts.parts.first().map_or("", |first| &first.path),
+                )));
+            }
             clock = clock.or(used);
         }
-        Ok(Self { parts, clock })
+        Ok(Self { parts, clock, options })
     }
 }
 
@@ -83,15 +109,17 @@ impl Source for CtfSource {
         let mut files = Vec::new();
         let (mut names, mut total) = (BTreeSet::new(), 0);
         for part in &self.parts.parts {
-            let firsts = firsts(part, &mut total)?;
+            let firsts = firsts(part, self.options, &mut total)?;
             names.extend(firsts.iter().filter_map(|file| channel(part, file)));
             files.push(firsts);
         }
         let of_files = described.buffers.iter().filter(|buffer| names.contains(&buffer.renamed));
         let buffers = provenance::buffers(&of_files.cloned().collect::<Vec<_>>(), sink);
         let mut importer = Importer {
+            options: self.options,
             sink,
             clock: self.clock.as_ref(),
+            clock_of_part: None,
             recorded: shift,
             shift,
             buffers,
@@ -100,6 +128,7 @@ impl Source for CtfSource {
             streams: HashMap::new(),
             cpus: 0,
             unknown_threads: 0,
+            unknown_programs: 0,
             events: 0,
             done: 0,
             total,
@@ -144,6 +173,19 @@ fn clock_of(trace: &Trace) -> Result<Option<Clock>, ImportError> {
             unsupported(format!("the metadata map times to the clock {name}, and declare none of that name"))
         }
     }
+}
+
+/// Nanoseconds to add to times of a clock for those of another one: none if it is the same clock, of the same
+/// boot. `None` if the traces do not say it.
+fn between(clock: Option<&Clock>, other: Option<&Clock>) -> Option<i128> {
+    let (Some(clock), Some(other)) = (clock, other) else { return None };
+    let of = |clock: &Clock| (clock.name.clone(), clock.uuid.clone(), clock.description.clone());
+    if clock.uuid.is_some() && of(clock) == of(other) {
+        return Some(0);
+    }
+    let is_known = |clock: &Clock| clock.absolute || clock.wall_offset() != 0;
+    let is_comparable = is_known(clock) && is_known(other) || clock.wall_offset() == other.wall_offset();
+    is_comparable.then(|| clock.wall_offset() - other.wall_offset())
 }
 
 /// The clocks that the integers of a structure are mapped to.
@@ -235,13 +277,13 @@ fn ftrace_clock(clock: &Clock) -> &str {
 }
 
 /// The files of a part, in the order of time.
-fn firsts(part: &Part, total: &mut u64) -> Result<Vec<First>, CtfError> {
+fn firsts(part: &Part, options: CtfOptions, total: &mut u64) -> Result<Vec<First>, CtfError> {
     let mut firsts = Vec::new();
     for name in &part.files {
         let Some(file) = part.file(name)? else { continue };
         *total += file.len();
         // Damage is told when the file is read.
-        let (stream, cpu, begin) = match file.first_packet(&part.trace) {
+        let (stream, cpu, begin) = match file.first_packet(&part.trace, options.foreign_packets) {
             Ok(packet) => (packet.stream, packet.cpu, packet.begin.unwrap_or(0)),
             Err(CtfError::Packet { .. }) => (0, None, 0),
             Err(error) => return Err(error),
@@ -278,8 +320,10 @@ struct StreamState {
 }
 
 struct Importer<'i, 'w> {
+    options: CtfOptions,
     sink: &'i mut Sink<'w>,
     clock: Option<&'i Clock>,
+    clock_of_part: Option<Clock>,
     /// Nanoseconds that times of the recording have more than those of the first part.
     recorded: i128,
     /// Nanoseconds to add to the times of the part.
@@ -289,10 +333,11 @@ struct Importer<'i, 'w> {
     /// By stream and place of the event in it.
     plans: HashMap<(u64, usize), Plan>,
     threads: Threads,
-    /// By stream and CPU.
-    streams: HashMap<(u64, u32), StreamState>,
+    /// By trace, stream and CPU.
+    streams: HashMap<(usize, u64, u32), StreamState>,
     cpus: u32,
     unknown_threads: u64,
+    unknown_programs: u64,
     events: u64,
     done: u64,
     total: u64,
@@ -304,7 +349,14 @@ impl Importer<'_, '_> {
         self.plans.clear();
         let clock = clock_of(&part.trace)?;
         let offset = |clock: Option<&Clock>| clock.map_or(0, Clock::wall_offset);
-        self.shift = self.recorded + offset(clock.as_ref()) - offset(self.clock);
+        let more = between(clock.as_ref(), self.clock);
+        self.shift = self.recorded + more.unwrap_or_else(|| offset(clock.as_ref()) - offset(self.clock));
+        self.clock_of_part = clock;
+        // A trace of one process has its name, which its first thread begins with.
+        let process = part.trace.env("vpid").and_then(|pid| pid.parse().ok());
+        if let (Some(pid), Some(name)) = (process, part.trace.env("procname")) {
+            self.threads.name(pid, name.as_bytes(), (0, 0));
+        }
         Ok(())
     }
 
@@ -319,7 +371,8 @@ impl Importer<'_, '_> {
             _ => BufferId::TOP,
         };
         let done = self.done;
-        let read = file.read::<ImportError>(&part.trace, &mut |item| self.item(item, part, tracing, buffer));
+        let trace = (&part.trace, self.options.foreign_packets);
+        let read = file.read::<ImportError>(trace, &mut |item| self.item(item, part, tracing, buffer));
         self.done = done + file.len();
         read
     }
@@ -332,29 +385,29 @@ impl Importer<'_, '_> {
         buffer: BufferId,
     ) -> Result<(), ImportError> {
         match item {
-            Item::Packet(packet) => self.packet(packet, buffer),
+            Item::Packet(packet) => self.packet(packet, part, buffer),
             Item::Event(packet, event) => self.event(packet, &event, (part, tracing), buffer),
             Item::End(packet) => {
                 self.done += packet.len;
-                self.end(packet, buffer)
+                self.end(packet, part, buffer)
             }
         }
     }
 
     /// A time in nanoseconds of the file's clock; `None` beyond 64 bits.
     fn time(&self, ticks: u64) -> Option<u64> {
-        let time = self.clock.map_or(Some(ticks), |clock| clock.nanoseconds(ticks))?;
+        let time = self.clock_of_part.as_ref().map_or(Some(ticks), |clock| clock.nanoseconds(ticks))?;
         u64::try_from(i128::from(time) + self.shift).ok()
     }
 
     /// Packets that are not there.
-    fn packet(&mut self, packet: &Packet, buffer: BufferId) -> Result<(), ImportError> {
+    fn packet(&mut self, packet: &Packet, part: &Part, buffer: BufferId) -> Result<(), ImportError> {
         let cpu = packet.cpu.unwrap_or(0);
-        if cpu < MAX_CPUS {
-            self.cpus = self.cpus.max(cpu + 1);
-        }
+        self.cpus = self.cpus.max(cpu + 1);
+        let what = "UUIDs of packets, which are not that of the metadata they are decoded by";
+        self.sink.not_carried(what, packet.is_foreign.into());
         let begin = packet.begin.and_then(|begin| self.time(begin));
-        let state = self.streams.entry((packet.stream, cpu)).or_default();
+        let state = self.streams.entry((part.number, packet.stream, cpu)).or_default();
         state.last = state.last.max(begin.unwrap_or(0));
         let is_gap = match (state.sequence, packet.sequence) {
             (Some(before), Some(now)) => now > before.saturating_add(1),
@@ -375,10 +428,10 @@ impl Importer<'_, '_> {
 
     /// Events that were lost after those of the packet: LTTng counts them when a packet is closed, which is
     /// when there was no room for them.
-    fn end(&mut self, packet: &Packet, buffer: BufferId) -> Result<(), ImportError> {
+    fn end(&mut self, packet: &Packet, part: &Part, buffer: BufferId) -> Result<(), ImportError> {
         let cpu = packet.cpu.unwrap_or(0);
         let end = packet.end.and_then(|end| self.time(end));
-        let state = self.streams.entry((packet.stream, cpu)).or_default();
+        let state = self.streams.entry((part.number, packet.stream, cpu)).or_default();
         state.last = state.last.max(end.unwrap_or(0));
         let Some((now, bits)) = packet.discarded else { return Ok(()) };
         let before = state.discarded.replace(now).unwrap_or(0);
@@ -420,11 +473,17 @@ impl Importer<'_, '_> {
             self.plans.insert(key, plan);
         }
         let Some(plan) = self.plans.get(&key) else { return Ok(()) };
-        let state = self.streams.entry((packet.stream, cpu)).or_default();
+        let state = self.streams.entry((part.number, packet.stream, cpu)).or_default();
         state.last = state.last.max(time);
         let (common, is_known) = plan.common((event, time), &mut state.thread, &mut self.threads);
-        if !is_known && tracing.tracer == Tracer::LttngModules && !is_of_state_dump(&event.class.name) {
-            self.unknown_threads += 1;
+        match tracing.tracer {
+            _ if is_known || is_of_state_dump(&event.class.name) => {}
+            Tracer::LttngModules => self.unknown_threads += 1,
+            Tracer::LttngUst => self.unknown_programs += 1,
+            Tracer::Other => {}
+        }
+        if let Some(process) = plan.process(event).filter(|_| is_known) {
+            self.sink.process(common.pid, process);
         }
         let floats = plan.columns.floats;
         self.sink.not_carried("numbers of IEEE 754, which are texts", floats);
@@ -437,6 +496,8 @@ impl Importer<'_, '_> {
     fn finish(self, described: &Provenance) {
         let what = "threads of events, which the trace does not tell: 0 is written; `lttng add-context -t tid` has them";
         self.sink.not_carried(what, self.unknown_threads);
+        let what = "threads of events of programs, which the trace does not tell: 0 is written; `lttng add-context -u -t vtid -t vpid -t procname` has them";
+        self.sink.not_carried(what, self.unknown_programs);
         let known =
             described.machine.as_ref().and_then(|machine| machine.cpus).filter(|cpus| *cpus <= MAX_CPUS);
         self.sink.facts.cpu_count = known.or(Some(self.cpus).filter(|cpus| *cpus > 0));

@@ -48,17 +48,17 @@ impl StreamFile {
     }
 
     /// What its first packet says. The file must not be empty.
-    pub(crate) fn first_packet(&self, trace: &Trace) -> Result<Packet, CtfError> {
-        self.packet(&mut Decoder::new(trace), 0, &mut Vec::new())
+    pub(crate) fn first_packet(&self, trace: &Trace, takes_foreign: bool) -> Result<Packet, CtfError> {
+        self.packet(&mut Decoder::new(trace, takes_foreign), 0, &mut Vec::new())
     }
 
     /// Gives all that is in it to `take`, in its order.
     pub(crate) fn read<E: From<CtfError>>(
         &self,
-        trace: &Trace,
+        (trace, takes_foreign): (&Trace, bool),
         take: &mut dyn FnMut(Item<'_, '_, '_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut decoder = Decoder::new(trace);
+        let mut decoder = Decoder::new(trace, takes_foreign);
         let (mut at, mut bytes) = (0, Vec::new());
         while at < self.len {
             let mut packet = self.packet(&mut decoder, at, &mut bytes)?;

@@ -22,7 +22,7 @@ fn trace(order: &str, fields: &str) -> Trace {
 
 /// The fields of the first event.
 fn fields(trace: &Trace, bytes: &[u8]) -> Result<Vec<Value<'static>>, PacketError> {
-    let mut decoder = Decoder::new(trace);
+    let mut decoder = Decoder::new(trace, false);
     let mut packet = decoder.packet(bytes, bytes.len() as u64).unwrap();
     match decoder.event(&mut packet, Window { bytes, start: 0 }) {
         Ok(event) => Ok(event.fields.unwrap().into_iter().map(Value::into_owned).collect()),
@@ -200,7 +200,7 @@ fn packets_of_lttng_in_windows_of_any_size() {
     for order in [Endian::Little, Endian::Big] {
         let (trace, bytes) = lttng(order);
         for window in [1, 7, 13, 20, 97] {
-            let mut decoder = Decoder::new(&trace);
+            let mut decoder = Decoder::new(&trace, false);
             let mut packet = decoder.packet(&bytes, bytes.len() as u64).unwrap();
             let facts = (packet.cpu, packet.sequence, packet.discarded, packet.len);
             assert_eq!(facts, (Some(3), Some(5), Some((77, 64)), bytes.len() as u64));
@@ -238,7 +238,7 @@ fn packets_that_cannot_be_are_refused() {
     let refused = |at: usize, new: &[u8], left: u64| {
         let mut bytes = bytes.clone();
         bytes[at..at + new.len()].copy_from_slice(new);
-        match Decoder::new(&trace).packet(&bytes, left) {
+        match Decoder::new(&trace, false).packet(&bytes, left) {
             Err(PacketStop::Error(error, _)) => error,
             other => panic!("{other:?}"),
         }
@@ -257,7 +257,7 @@ fn packets_that_cannot_be_are_refused() {
     // An event that nobody has declared.
     let mut damaged = bytes.clone();
     damaged[56] = damaged[56] & !31 | 9;
-    let mut decoder = Decoder::new(&trace);
+    let mut decoder = Decoder::new(&trace, false);
     let mut packet = decoder.packet(&damaged, len).unwrap();
     let error = decoder.event(&mut packet, Window { bytes: &damaged, start: 0 }).unwrap_err();
     assert_eq!(error, PacketStop::Error(PacketError::UnknownEvent { id: 9, stream: 0 }, 56));
