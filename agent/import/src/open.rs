@@ -18,7 +18,7 @@ const BEGINNING: usize = 4096;
 pub enum Kind {
     /// What `perf record` writes.
     Perf,
-    /// The directory of a trace of CTF 1.8.
+    /// The directory of a trace of CTF 1.8 or 2.
     Ctf,
     /// What tracefs, `trace-cmd report` and `perf script` print.
     Text,
@@ -41,7 +41,7 @@ impl Kind {
     pub fn summary(self) -> &'static str {
         match self {
             Self::Perf => "perf.data, a file or a stream of perf record: samples of tracepoints",
-            Self::Ctf => "CTF 1.8, the directory of a trace, or of a recording session of LTTng",
+            Self::Ctf => "CTF 1.8 and 2, the directory of a trace, or of a recording session of LTTng",
             Self::Text => "the text of tracefs' trace and trace_pipe, of trace-cmd report, or of perf script",
         }
     }

@@ -154,6 +154,34 @@ fn traces_whose_times_cannot_be_compared_are_no_recording() {
 }
 
 #[test]
+fn clocks_that_begin_nobody_knows_when_are_not_those_of_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = Trace { clock: "offset = 0;", ..KERNEL };
+    kernel.write(&dir.path().join("kernel"), (0, 1), &[]);
+    for clock in ["freq = 3000000000; offset = 0;", "offset = 0; absolute = true;"] {
+        Trace { clock, ..PROGRAM }.write(&dir.path().join("ust"), (0, 2), &[(9000, STEP)]);
+        assert!(matches!(imported(dir.path(), BOTH), Err(ImportError::Unsupported(_))), "{clock}");
+    }
+}
+
+#[test]
+fn files_without_a_cpu_count_their_losses_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let metadata = "/* CTF 1.8 */
+typealias integer { size = 32; } := u32;
+trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; }; };
+stream { packet.context := struct { u32 content_size; u32 packet_size; u32 events_discarded; }; };
+event { name = \"e\"; fields := struct { u32 x; }; };\n";
+    std::fs::write(dir.path().join("metadata"), metadata).unwrap();
+    for (name, lost) in [("a", [40_u32, 100]), ("b", [0, 5])] {
+        let packet = |lost: u32| [0xc1fc_1fc1, 20 * 8, 20 * 8, lost, 7].map(u32::to_le_bytes).concat();
+        std::fs::write(dir.path().join(name), lost.map(packet).concat()).unwrap();
+    }
+    let (_, imported) = imported(dir.path(), CtfOptions::default()).unwrap();
+    assert_eq!((imported.events, imported.lost), (4, 105));
+}
+
+#[test]
 fn packets_of_another_uuid_are_read_on_request() {
     let dir = tempfile::tempdir().unwrap();
     KERNEL.write(dir.path(), (0, 9), &[(2000, b"\x07\0\0\0\x08\0\0\0")]);
@@ -183,4 +211,30 @@ fn cpus_are_numbers_that_machines_have() {
         let error = imported(dir.path(), CtfOptions::default()).unwrap_err();
         assert!(matches!(error, ImportError::Damaged { .. }), "{cpu:#x}: {error}");
     }
+}
+
+#[test]
+fn structures_that_multiply_cost_what_is_written_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut structures = "struct s0 { };\n".to_owned();
+    for depth in 1..30 {
+        structures += &format!("struct s{depth} {{ struct s{} a; struct s{} b; }};\n", depth - 1, depth - 1);
+    }
+    let fields = "enum : u8 { small = 0, large = 1 } t; variant <t> { u8 small; struct s29 large; } v;";
+    let event = format!("name = \"e\"; fields := struct {{ {fields} }};");
+    let trace = Trace { tracer: "", event: &event, ..KERNEL };
+    trace.write(dir.path(), (0, 1), &[(2000, b"\x07\0\0\0\0\x05")]);
+    let metadata = dir.path().join("metadata");
+    // Times are looked for in headers, and fields in events.
+    let text = std::fs::read_to_string(&metadata).unwrap();
+    let text = text.replace("trace {", &format!("{structures}trace {{"));
+    std::fs::write(&metadata, &text).unwrap();
+    let (file, counts) = imported(dir.path(), CtfOptions::default()).unwrap();
+    assert_eq!(counts.events, 1);
+    assert!(lines(file)[0].contains("v=5"), "the field that is there");
+    let header = "event.header := struct { time timestamp; struct s29 h; }";
+    let header = text.replace("event.header := struct { time timestamp; }", header);
+    std::fs::write(&metadata, header).unwrap();
+    let error = imported(dir.path(), CtfOptions::default()).unwrap_err();
+    assert!(matches!(error, ImportError::Damaged { .. }), "{error}");
 }

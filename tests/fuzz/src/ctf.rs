@@ -94,11 +94,62 @@ fn stream(little: bool) -> Vec<u8> {
     [packet(0, 0, &[switch, extended, fields].concat()), packet(1, 9, &[])].concat()
 }
 
-/// The committed inputs.
+/// The same metadata in CTF 2.
+const FRAGMENTS: &str = r#"{"type":"preamble","version":2,"uuid":[7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7]}
+{"type":"field-class-alias","name":"u8","field-class":{"type":"fixed-length-unsigned-integer","length":8,"alignment":8,"byte-order":"ORDER"}}
+{"type":"field-class-alias","name":"u32","field-class":{"type":"fixed-length-unsigned-integer","length":32,"alignment":8,"byte-order":"ORDER"}}
+{"type":"field-class-alias","name":"time","field-class":{"type":"fixed-length-unsigned-integer","length":64,"alignment":8,"byte-order":"ORDER","roles":["default-clock-timestamp"]}}
+{"type":"field-class-alias","name":"comm","field-class":{"type":"static-length-string","length":4}}
+{"type":"trace-class","uid":"t","environment":{"hostname":"h","domain":"kernel","tracer_name":"lttng-modules","tracer_major":2},"packet-header-field-class":{"type":"structure","member-classes":[
+{"name":"magic","field-class":{"type":"fixed-length-unsigned-integer","length":32,"alignment":8,"byte-order":"ORDER","roles":["packet-magic-number"]}},
+{"name":"uuid","field-class":{"type":"static-length-blob","length":16,"roles":["metadata-stream-uuid"]}},
+{"name":"stream_id","field-class":{"type":"fixed-length-unsigned-integer","length":32,"alignment":8,"byte-order":"ORDER","roles":["data-stream-class-id"]}}]}}
+{"type":"clock-class","id":"c","name":"monotonic","frequency":1000000000,"origin":"unix-epoch","offset-from-origin":{"seconds":0,"cycles":5}}
+{"type":"data-stream-class","id":0,"default-clock-class-id":"c","packet-context-field-class":{"type":"structure","member-classes":[
+{"name":"timestamp_begin","field-class":"time"},
+{"name":"timestamp_end","field-class":{"type":"fixed-length-unsigned-integer","length":64,"alignment":8,"byte-order":"ORDER","roles":["packet-end-default-clock-timestamp"]}},
+{"name":"content_size","field-class":{"type":"fixed-length-unsigned-integer","length":64,"alignment":8,"byte-order":"ORDER","roles":["packet-content-length"]}},
+{"name":"packet_size","field-class":{"type":"fixed-length-unsigned-integer","length":64,"alignment":8,"byte-order":"ORDER","roles":["packet-total-length"]}},
+{"name":"packet_seq_num","field-class":{"type":"fixed-length-unsigned-integer","length":64,"alignment":8,"byte-order":"ORDER","roles":["packet-sequence-number"]}},
+{"name":"events_discarded","field-class":{"type":"fixed-length-unsigned-integer","length":64,"alignment":8,"byte-order":"ORDER","roles":["discarded-event-record-counter-snapshot"]}},
+{"name":"cpu_id","field-class":"u32"}]},
+"event-record-header-field-class":{"type":"structure","minimum-alignment":8,"member-classes":[
+{"name":"id","field-class":{"type":"fixed-length-unsigned-integer","length":5,"byte-order":"ORDER","roles":["event-record-class-id"]}},
+{"name":"v","field-class":{"type":"variant","selector-field-location":{"origin":"event-record-header","path":["id"]},"options":[
+{"name":"compact","selector-field-ranges":[[0,30]],"field-class":{"type":"structure","member-classes":[{"name":"timestamp","field-class":{"type":"fixed-length-unsigned-integer","length":27,"byte-order":"ORDER","roles":["default-clock-timestamp"]}}]}},
+{"name":"extended","selector-field-ranges":[[31,31]],"field-class":{"type":"structure","member-classes":[{"name":"id","field-class":{"type":"fixed-length-unsigned-integer","length":32,"alignment":8,"byte-order":"ORDER","roles":["event-record-class-id"]}},{"name":"timestamp","field-class":"time"}]}}]}}]},
+"event-record-common-context-field-class":{"type":"structure","member-classes":[{"name":"tid","field-class":{"type":"fixed-length-signed-integer","length":32,"alignment":8,"byte-order":"ORDER"}}]}}
+{"type":"event-record-class","id":0,"name":"sched_switch","payload-field-class":{"type":"structure","member-classes":[
+{"name":"prev_comm","field-class":"comm"},{"name":"prev_tid","field-class":"u32"},{"name":"next_comm","field-class":"comm"},{"name":"next_tid","field-class":"u32"}]}}
+{"type":"event-record-class","id":40,"name":"syscall_entry_execve","specific-context-field-class":{"type":"structure","member-classes":[{"name":"prio","field-class":"u8"}]},
+"payload-field-class":{"type":"structure","member-classes":[
+{"name":"filename","field-class":{"type":"null-terminated-string"}},{"name":"_argv_length","field-class":"u32"},
+{"name":"argv","field-class":{"type":"dynamic-length-array","length-field-location":{"path":["_argv_length"]},"element-field-class":{"type":"null-terminated-string"}}},
+{"name":"s","field-class":{"type":"structure","member-classes":[{"name":"a","field-class":{"type":"fixed-length-boolean","length":3,"byte-order":"ORDER"}},
+{"name":"b","field-class":{"type":"optional","selector-field-location":{"path":["a"]},"field-class":{"type":"fixed-length-floating-point-number","length":64,"alignment":8,"byte-order":"ORDER"}}}]}},
+{"name":"e","field-class":{"type":"variable-length-unsigned-integer","mappings":{"A":[[0,0]],"B":[[5,7]]}}},
+{"name":"x","field-class":{"type":"static-length-array","length":2,"element-field-class":{"type":"fixed-length-unsigned-integer","length":16,"alignment":8,"byte-order":"big-endian","preferred-display-base":16}}}]}}
+"#;
+
+/// The committed inputs of CTF 1.8.
 pub(crate) fn seeds() -> [(&'static str, Vec<u8>); 2] {
     [("little", true), ("big", false)].map(|(name, little)| {
         let metadata = METADATA.replace("ORDER", if little { "le" } else { "be" });
-        let stream = stream(little);
-        (name, [metadata.as_bytes(), &stream].join(SEPARATOR))
+        (name, seed(&metadata, little))
     })
+}
+
+/// Those of CTF 2.
+pub(crate) fn seeds_of_fragments() -> [(&'static str, Vec<u8>); 2] {
+    [("little", true), ("big", false)].map(|(name, little)| {
+        let order = if little { "little-endian" } else { "big-endian" };
+        let metadata = format!("\x1e{}", FRAGMENTS.replace("ORDER", order));
+        // Each fragment begins at the begin of a line.
+        (name, seed(&metadata.replace("\n{\"type\":", "\n\x1e{\"type\":"), little))
+    })
+}
+
+fn seed(metadata: &str, little: bool) -> Vec<u8> {
+    let stream = stream(little);
+    [metadata.as_bytes(), &stream].join(SEPARATOR)
 }

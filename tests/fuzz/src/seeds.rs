@@ -175,6 +175,9 @@ pub(crate) fn write(root: &Path) -> Result {
     for (name, trace) in crate::ctf::seeds() {
         put(root, "ctf", name, &trace)?;
     }
+    for (name, trace) in crate::ctf::seeds_of_fragments() {
+        put(root, "ctf2", name, &trace)?;
+    }
     put(root, "ledger", "ledger.json", LEDGER.as_bytes())?;
     put(root, "ledger", "state.json", br#"{"version":1,"threads":[{"tid":4,"comm":"x"}],"modules":[]}"#)?;
     put(root, "text", "tracefs", TRACE_TEXT)?;

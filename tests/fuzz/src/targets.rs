@@ -30,6 +30,7 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("filter", filter),
     ("ledger", ledger),
     ("ctf", crate::ctf::target),
+    ("ctf2", crate::ctf::target),
     ("perf", perf),
     ("text", text),
     ("latency", latency),

@@ -38,6 +38,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("filter", 1 << 12),
     ("ledger", 1 << 13),
     ("ctf", 1 << 14),
+    ("ctf2", 1 << 14),
     ("perf", 1 << 13),
     ("text", 1 << 12),
     ("latency", 1 << 12),

@@ -194,7 +194,9 @@ impl Columns {
     /// Adds a field, as several if it has several parts.
     fn add(&mut self, name: &str, ty: &Type, place: Place, more: i64) {
         let before = (self.values.len(), self.floats);
-        if !self.take_apart(name, ty, place.clone(), more, before.0 + PARTS_MAX) {
+        // Structures without fields, and such in them, are parts as well.
+        let mut left = PARTS_MAX;
+        if !self.take_apart(name, ty, place.clone(), more, &mut left) {
             self.values.truncate(before.0);
             self.specs.truncate(before.0);
             self.floats = before.1;
@@ -207,10 +209,11 @@ impl Columns {
     }
 
     /// Gives whether there are not too many parts.
-    fn take_apart(&mut self, name: &str, ty: &Type, place: Place, more: i64, most: usize) -> bool {
-        if self.values.len() >= most {
+    fn take_apart(&mut self, name: &str, ty: &Type, place: Place, more: i64, left: &mut usize) -> bool {
+        if *left == 0 {
             return false;
         }
+        *left -= 1;
         match ty {
             Type::Struct(of) => {
                 return of.fields.iter().enumerate().all(|(index, field)| {
@@ -220,14 +223,15 @@ impl Columns {
                             &field.ty,
                             place.then(Step::Field(index)),
                             0,
-                            most,
+                            left,
                         )
                 });
             }
             Type::Variant(variant) => {
                 return variant.options.fields.iter().enumerate().all(|(index, field)| {
-                    let name = format!("{name}_{}", field.shown());
-                    self.take_apart(&name, &field.ty, place.then(Step::Choice(index)), 0, most)
+                    let option = field.shown();
+                    let name = if option.is_empty() { name.to_owned() } else { format!("{name}_{option}") };
+                    self.take_apart(&name, &field.ty, place.then(Step::Choice(index)), 0, left)
                 });
             }
             Type::Integer(integer) => {
@@ -319,7 +323,7 @@ fn is_length(of: &Struct, index: usize) -> bool {
     let (Some(field), Some(next)) = (of.fields.get(index), of.fields.get(index + 1)) else { return false };
     let Type::Sequence(sequence) = &next.ty else { return false };
     let is_named = field.shown().strip_prefix('_').and_then(|name| name.strip_suffix("_length"));
-    is_named == Some(next.shown()) && matches!(&sequence.length.names[..], [name] if *name == field.name)
+    is_named == Some(next.shown()) && sequence.length.names.last() == Some(&field.name)
 }
 
 /// The name of a context's field.

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::bits;
-use super::types::{FieldPath, Float, Integer, Scope, Struct, Type, Variant};
+use super::roles::Role;
+use super::types::{Field, FieldPath, Float, Integer, Scope, Start, Struct, Type, Variant};
 use super::value::Value;
 use ftrace_event::Endian;
 
@@ -43,6 +44,12 @@ pub enum DecodeError {
         field: String,
         /// The path of its length.
         length: String,
+    },
+    /// An integer of more than 64 bits.
+    #[error("{field} has more than 64 bits")]
+    Wide {
+        /// The field.
+        field: String,
     },
     /// More values than an event can have.
     #[error("with {field} there are more than {VALUES_MAX} values in one event")]
@@ -185,9 +192,7 @@ impl<'t, 'w> Cursor<'t, 'w> {
         }
         self.frames.push(Frame { of, values: Vec::with_capacity(of.fields.len()) });
         for field in &of.fields {
-            // By its name alone if the metadata have no clock for it, as babeltrace2 does.
-            let is_time = self.scope == Scope::EventHeader && *field.name == *"timestamp";
-            let value = self.value(&field.ty, is_time)?;
+            let value = self.value(&field.ty, self.is_time(field))?;
             if let Some(frame) = self.frames.last_mut() {
                 frame.values.push(value);
             }
@@ -204,13 +209,17 @@ impl<'t, 'w> Cursor<'t, 'w> {
             Type::String => self.string(),
             Type::Struct(of) => self.structure(of).map(Value::Fields),
             Type::Variant(variant) => self.variant(variant),
-            Type::Array(array) => self.elements(&array.element, array.count),
+            Type::Array(array) => {
+                self.align(ty.align());
+                self.elements(&array.element, array.count)
+            }
             Type::Sequence(sequence) => {
                 let length = self.find(&sequence.length).and_then(|(_, value)| value.unsigned());
                 let length = length.ok_or_else(|| {
                     let (field, length) = (self.place(), sequence.length.text());
                     Stop::Error(DecodeError::Length { field, length })
                 })?;
+                self.align(ty.align());
                 self.elements(&sequence.element, length)
             }
         }
@@ -218,16 +227,54 @@ impl<'t, 'w> Cursor<'t, 'w> {
 
     fn integer(&mut self, integer: &Integer, is_time: bool) -> Result<Value<'w>, Stop> {
         self.align(integer.align);
-        let number = self.bits(integer.bits, integer.order)?;
+        let start = self.at;
+        let number = self.number(integer)?;
         let is_time = is_time || self.scope == Scope::EventHeader && integer.clock.is_some();
         if is_time {
-            self.ticks.update(number, integer.bits);
+            // One of any length has seven bits in each of its bytes, however few its value needs.
+            let variable = ((self.at - start) / 8 * 7).min(64) as u8;
+            self.ticks.update(number, if integer.is_variable { variable } else { integer.bits });
         }
-        Ok(if integer.signed {
-            Value::Signed(bits::signed(number, integer.bits))
-        } else {
-            Value::Unsigned(number)
-        })
+        Ok(if integer.signed { Value::Signed(number.cast_signed()) } else { Value::Unsigned(number) })
+    }
+
+    /// The next integer; one with a sign is extended to 64 bits.
+    fn number(&mut self, integer: &Integer) -> Result<u64, Stop> {
+        self.align(integer.align);
+        if integer.is_variable {
+            return self.variable(integer.signed);
+        }
+        let number = self.bits(integer.bits, integer.order)?;
+        Ok(if integer.signed { bits::signed(number, integer.bits).cast_unsigned() } else { number })
+    }
+
+    /// Groups of seven bits, the lowest first, of which all but the last have the highest bit.
+    fn variable(&mut self, signed: bool) -> Result<u64, Stop> {
+        let wide = |cursor: &Self| Stop::Error(DecodeError::Wide { field: cursor.place() });
+        let (mut value, mut shift) = (0_u128, 0_u32);
+        loop {
+            // The tenth group has the last of 64 bits.
+            if shift >= 70 {
+                return Err(wide(self));
+            }
+            let byte = self.bits(8, Some(Endian::Little))?;
+            value |= u128::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        let unused = u128::BITS - shift;
+        let extended = (value << unused).cast_signed() >> unused;
+        let number =
+            if signed { i64::try_from(extended).map(i64::cast_unsigned) } else { u64::try_from(value) };
+        number.map_err(|_| wide(self))
+    }
+
+    /// Whether a field is the time of an event or of a packet's begin. In CTF 1.8 it is by its name alone if
+    /// the metadata have no clock for it, as those of babeltrace2.
+    fn is_time(&self, field: &Field) -> bool {
+        matches!(self.scope, Scope::PacketContext | Scope::EventHeader) && field.roles.has(Role::Time)
     }
 
     fn float(&mut self, float: Float) -> Result<Value<'w>, Stop> {
@@ -256,17 +303,19 @@ impl<'t, 'w> Cursor<'t, 'w> {
         let Some((ty, value)) = self.find(&variant.tag) else {
             return Err(wrong(self, "which is not before it".to_owned()));
         };
-        let (Type::Enum(enumeration), Some(number)) = (ty, value.number()) else {
+        let options = &variant.options;
+        let is_tag = options.ranges.is_some() || matches!(ty, Type::Enum(_));
+        let Some(number) = value.number().filter(|_| is_tag) else {
             return Err(wrong(self, "which is no enumeration".to_owned()));
         };
-        let labels = enumeration.labels.iter().filter(|label| (label.first..=label.last).contains(&number));
-        let place = labels.into_iter().find_map(|label| variant.options.position(&label.name));
-        let chosen = place.and_then(|place| Some((place, variant.options.fields.get(place)?)));
+        let chosen = options.chosen(ty, number).and_then(|place| Some((place, options.fields.get(place)?)));
         let Some((place, field)) = chosen else {
+            if options.is_optional {
+                return Ok(Value::Absent);
+            }
             return Err(wrong(self, format!("whose value {number} names none of its fields")));
         };
-        let is_time = self.scope == Scope::EventHeader && *field.name == *"timestamp";
-        let value = self.value(&field.ty, is_time)?;
+        let value = self.value(&field.ty, self.is_time(field))?;
         Ok(Value::Chosen(place, Box::new(value)))
     }
 
@@ -286,8 +335,10 @@ impl<'t, 'w> Cursor<'t, 'w> {
 
     fn numbers(&mut self, integer: &Integer, is_text: bool, count: u64) -> Result<Value<'w>, Stop> {
         self.align(integer.align);
-        let size = u64::from(integer.bits).next_multiple_of(integer.align);
-        self.available(count.saturating_mul(size).saturating_sub(size - u64::from(integer.bits)))?;
+        // Of those of any length, each has a byte at least.
+        let bits = if integer.is_variable { 8 } else { u64::from(integer.bits) };
+        let size = bits.next_multiple_of(integer.align);
+        self.available(count.saturating_mul(size).saturating_sub(size - bits))?;
         if is_text && integer.align == 8 {
             let text = self.rest()?.get(..count as usize).ok_or(Stop::Short)?;
             self.at += count * 8;
@@ -297,10 +348,7 @@ impl<'t, 'w> Cursor<'t, 'w> {
         self.count(count)?;
         let mut numbers = Vec::with_capacity(count as usize);
         for _ in 0..count {
-            self.align(integer.align);
-            let number = self.bits(integer.bits, integer.order)?;
-            let extended = || bits::signed(number, integer.bits) as u64;
-            numbers.push(if integer.signed { extended() } else { number });
+            numbers.push(self.number(integer)?);
         }
         if is_text {
             let text = numbers.into_iter().map(|byte| byte as u8).take_while(|byte| *byte != 0);
@@ -311,20 +359,35 @@ impl<'t, 'w> Cursor<'t, 'w> {
 
     /// The field of a path, which was decoded before.
     fn find(&self, path: &FieldPath) -> Option<(&'t Type, &Value<'w>)> {
-        match path.scope {
-            Some(scope) if scope == self.scope => {
-                let frame = self.frames.first()?;
-                descend(frame.of, &frame.values, &path.names)
+        match path.start {
+            Start::Scope(scope) if scope == self.scope => self.find_from(0, &path.names),
+            Start::Scope(scope) => self.find_in_part(scope, &path.names),
+            Start::Parent(up) => {
+                let innermost = self.frames.len().checked_sub(1)?;
+                self.find_from(innermost.checked_sub(up)?, &path.names)
             }
-            Some(scope) => self.find_in_part(scope, &path.names),
-            None => {
-                let mut frames = self.frames.iter().rev();
-                frames.find_map(|frame| descend(frame.of, &frame.values, &path.names)).or_else(|| {
+            Start::Outwards => {
+                let mut frames = (0..self.frames.len()).rev();
+                frames.find_map(|frame| self.find_from(frame, &path.names)).or_else(|| {
                     let before = Scope::ALL.into_iter().rev().filter(|scope| *scope < self.scope);
                     before.into_iter().find_map(|scope| self.find_in_part(scope, &path.names))
                 })
             }
         }
+    }
+
+    /// The field of a path that begins in a structure around what is next. As long as the path leads to what
+    /// is being decoded, it goes on in the structure within.
+    fn find_from(&self, frame: usize, names: &[Arc<str>]) -> Option<(&'t Type, &Value<'w>)> {
+        let mut names = names;
+        for frame in self.frames.get(frame..)? {
+            let place = frame.of.position(names.first()?)?;
+            if place != frame.values.len() || names.len() == 1 {
+                return descend(frame.of, &frame.values, names);
+            }
+            names = names.get(1..)?;
+        }
+        None
     }
 
     fn find_in_part(&self, scope: Scope, names: &[Arc<str>]) -> Option<(&'t Type, &Value<'w>)> {
@@ -404,22 +467,19 @@ fn descend<'t, 'v, 'w>(
 ) -> Option<(&'t Type, &'v Value<'w>)> {
     let (first, rest) = names.split_first()?;
     let place = of.position(first)?;
-    let (ty, value) = (&of.fields.get(place)?.ty, values.get(place)?);
-    if rest.is_empty() {
-        return Some((ty, value));
+    let (mut ty, mut value) = (&of.fields.get(place)?.ty, values.get(place)?);
+    let mut rest = rest;
+    // The field that there is of a variant stands for it; CTF 1.8 may name it.
+    while let (Type::Variant(variant), Value::Chosen(place, chosen)) = (ty, value) {
+        let field = variant.options.fields.get(*place)?;
+        (ty, value) = (&field.ty, chosen);
+        if rest.len() == 1 && rest.first() == Some(&field.name) && ty.as_integer().is_some() {
+            rest = &[];
+        }
     }
     match (ty, value) {
+        (ty, value) if rest.is_empty() => Some((ty, value)),
         (Type::Struct(of), Value::Fields(values)) => descend(of, values, rest),
-        (Type::Variant(variant), Value::Chosen(place, value)) => {
-            match (&variant.options.fields.get(*place)?.ty, &**value) {
-                (Type::Struct(of), Value::Fields(values)) => descend(of, values, rest),
-                (ty, value) if rest.len() == 1 => {
-                    let is_it = variant.options.fields.get(*place)?.name == rest[0];
-                    is_it.then_some((ty, value))
-                }
-                _ => None,
-            }
-        }
         _ => None,
     }
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 use super::error::CtfError;
 use super::schema::Trace;
 use super::stream::StreamFile;
-use super::{text, tsdl};
+use super::text::Metadata;
+use super::{fragments, text, tsdl};
 use ctf_writer::traces;
 use ctf_writer::traces::Found;
 use stdx::output::Directory;
@@ -144,7 +145,7 @@ fn count(dir: &Directory, depth: u32) -> std::io::Result<u64> {
 /// there may be several, and for parts that may have the same events.
 fn join(path: &Path, parts: &mut [Part], (first, may_be_several): (usize, bool)) -> Result<(), CtfError> {
     let count = parts.len();
-    let mut known: HashMap<[u8; 16], usize> = HashMap::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
     for index in 0..count {
         let (before, rest) = parts.split_at_mut(index);
         let Some(part) = rest.first_mut() else { break };
@@ -153,7 +154,8 @@ fn join(path: &Path, parts: &mut [Part], (first, may_be_several): (usize, bool))
             let (first, second) = (other.path.clone(), part.path.clone());
             Err(CtfError::Several { path: path.to_owned(), count, first, second, what })
         };
-        let same = part.trace.uuid.and_then(|uuid| known.get(&uuid).and_then(|of| before.get(*of)));
+        let identity = part.trace.identity.as_ref();
+        let same = identity.and_then(|of| known.get(of)).and_then(|of| before.get(*of));
         match (same, before.first()) {
             (Some(other), _) if is_snapshot(&other.path) || is_snapshot(&part.path) => {
                 return several(other, "the moment of a snapshot, and may have the same events");
@@ -161,7 +163,7 @@ fn join(path: &Path, parts: &mut [Part], (first, may_be_several): (usize, bool))
             (Some(other), _) => part.number = other.number,
             (None, Some(other)) if !may_be_several => return several(other, "their UUIDs"),
             (None, _) => {
-                known.extend(part.trace.uuid.map(|uuid| (uuid, index)));
+                known.extend(identity.map(|of| (of.clone(), index)));
             }
         }
     }
@@ -191,10 +193,15 @@ impl Part {
             Ok(text) => text,
             Err(source) => return Err(CtfError::Text { path: metadata, source }),
         };
-        let trace = match tsdl::parse(&text) {
-            Ok(trace) => trace,
-            Err(source) => return Err(CtfError::Metadata { path: metadata, source }),
-        };
+        drop(bytes);
+        let trace = match text {
+            Metadata::Tsdl(text) => {
+                tsdl::parse(&text).map_err(|source| CtfError::Metadata { path: metadata, source })
+            }
+            Metadata::Fragments(text) => {
+                fragments::parse(&text).map_err(|source| CtfError::Fragment { path: metadata, source })
+            }
+        }?;
         let mut files = dir.names().map_err(CtfError::io("list", dir.path()))?;
         // Directories are told from files where they are opened.
         files.retain(|name| name != METADATA && !name.as_encoded_bytes().starts_with(b"."));

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::fragments::FragmentError;
 use super::packet::PacketError;
 use super::text::TextError;
 use super::tsdl::TsdlError;
@@ -72,6 +73,14 @@ pub enum CtfError {
         path: PathBuf,
         /// What is wrong with it, and where.
         source: TsdlError,
+    },
+    /// The fragments of the metadata are not understood.
+    #[error("{path}: {source}", path = .path.display())]
+    Fragment {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        source: FragmentError,
     },
     /// A stream is damaged.
     #[error("{path}: at byte {at}, in the packet at byte {packet}: {source}", path = .path.display())]

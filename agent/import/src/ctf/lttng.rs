@@ -1,6 +1,7 @@
 //! Names: what the kernel calls the events and fields of lttng-modules, and what other tracers call theirs.
 
 use super::columns::{Place, Root};
+use super::roles::Role;
 use super::schema::{Event as EventClass, Trace};
 use super::types::{Struct, Type};
 use crate::ftrace;
@@ -56,7 +57,7 @@ impl Tracing {
         });
         let contexts = trace.streams.values().filter_map(|stream| stream.packet_context.as_ref());
         let has_long = contexts.flat_map(|context| &context.fields).any(|field| {
-            field.shown() == "events_discarded"
+            field.roles.has(Role::Discarded)
                 && matches!(&field.ty, Type::Integer(integer) if integer.bits == 64)
         });
         let is_little = trace.order == ftrace_event::Endian::Little;

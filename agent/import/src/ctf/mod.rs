@@ -1,14 +1,15 @@
-//! Traces of the Common Trace Format 1.8: what LTTng, babeltrace2 and barectf write.
+//! Traces of the Common Trace Format 1.8 and 2: what LTTng, babeltrace2 and barectf write.
 //!
 //! A trace is a directory: a file `metadata`, whose text describes all others, and a file or several for each
-//! stream, which are packets of events. The format is that of the documents CTF 1.8.2 and 1.8.3
-//! (diamon.org/ctf); sections are cited where the code relies on them.
+//! stream, which are packets of events. The format is that of the documents CTF 1.8.2, 1.8.3 and
+//! CTF2-SPEC-2.0 (diamon.org/ctf); sections are cited where the code relies on them.
 //!
 //! | module | what |
 //! |---|---|
 //! | `text` | the text of the metadata, out of packets |
-//! | `tsdl` | the language of the metadata |
-//! | `types`, `schema` | what they declare |
+//! | `tsdl` | the language of the metadata of CTF 1.8 |
+//! | `fragments` | the metadata of CTF 2 |
+//! | `types`, `roles`, `schema` | what they declare |
 //! | `bits`, `value`, `decode` | values out of bytes, by their types |
 //! | `packet` | packets and events, out of windows of bytes |
 //! | `stream` | the files of streams |
@@ -28,10 +29,12 @@ mod decode;
 mod directory;
 mod error;
 mod formats;
+mod fragments;
 mod lttng;
 mod packet;
 mod plan;
 mod render;
+mod roles;
 mod schema;
 mod source;
 mod stream;
@@ -45,6 +48,7 @@ mod value;
 
 pub use decode::DecodeError;
 pub use error::CtfError;
+pub use fragments::{FragmentError, FragmentProblem};
 pub use packet::PacketError;
 pub use source::{CtfOptions, CtfSource};
 pub use text::TextError;

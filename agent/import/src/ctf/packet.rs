@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use super::decode::{Cursor, DecodeError, PacketPart, Stop, Ticks, Window};
+use super::roles::{Role, last};
 use super::schema::{Event as EventClass, Stream, Trace};
 use super::types::Scope;
-use super::value::{Value, field, last_number};
+use super::value::{Value, field};
 use crate::sink::MAX_CPUS;
 
 /// First word of a packet.
@@ -158,13 +159,14 @@ impl<'t> Decoder<'t> {
         }
         let wrong = |error| PacketStop::Error(error, 0);
         let header = cursor.part(Scope::PacketHeader);
-        let in_header = |name| header.and_then(|part| field(part.of, &part.values, name));
-        if let Some(magic) = in_header("magic").and_then(Value::unsigned)
+        let in_header =
+            |role| header.and_then(|part| last(part.of, &part.values, role)).map(|(value, _)| value);
+        if let Some(magic) = in_header(Role::Magic).and_then(Value::unsigned)
             && magic != MAGIC
         {
             return Err(wrong(PacketError::Magic(magic)));
         }
-        let is_foreign = match (in_header("uuid"), self.trace.uuid) {
+        let is_foreign = match (in_header(Role::Uuid), self.trace.uuid) {
             (Some(Value::Numbers(bytes)), Some(uuid)) => {
                 !bytes.iter().copied().eq(uuid.iter().map(|byte| u64::from(*byte)))
             }
@@ -175,7 +177,7 @@ impl<'t> Decoder<'t> {
         }
         let streams = &self.trace.streams;
         let only = streams.keys().next().copied().filter(|_| streams.len() == 1);
-        let id = in_header("stream_id").and_then(Value::unsigned).or(only).unwrap_or(0);
+        let id = in_header(Role::StreamClass).and_then(Value::unsigned).or(only).unwrap_or(0);
         let stream = streams.get(&id).ok_or(wrong(PacketError::UnknownStream(id)))?;
         if let Some(of) = &stream.packet_context {
             step(&mut cursor, |cursor| cursor.decode(Scope::PacketContext, of))?;
@@ -194,13 +196,13 @@ impl<'t> Decoder<'t> {
     ) -> Result<Packet, PacketStop> {
         let at = cursor.position();
         let context = cursor.part(Scope::PacketContext);
-        let value = |name| context.and_then(|part| field(part.of, &part.values, name)?.unsigned());
-        let bits = |name: &str| {
-            let of = context?.of.fields.iter().find(|field| field.shown() == name)?;
-            Some(of.ty.as_integer()?.bits)
+        let counted = |role| {
+            let (value, bits) = context.and_then(|part| last(part.of, &part.values, role))?;
+            Some((value.unsigned()?, bits))
         };
+        let value = |role| counted(role).map(|(value, _)| value);
         let whole = left.saturating_mul(8);
-        let (content, size) = match (value("content_size"), value("packet_size")) {
+        let (content, size) = match (value(Role::ContentSize), value(Role::PacketSize)) {
             (Some(content), Some(size)) => (content, size),
             (Some(one), None) | (None, Some(one)) => (one, one),
             (None, None) => (whole, whole),
@@ -211,24 +213,23 @@ impl<'t> Decoder<'t> {
         if size > whole {
             return Err(PacketStop::Error(PacketError::Cut { size: size / 8, left }, 0));
         }
-        let time = |name, from: Ticks| {
-            let mut ticks = from;
-            ticks.update(value(name)?, bits(name)?);
-            Some(ticks.0)
-        };
-        let begin = time("timestamp_begin", self.ticks);
-        self.ticks = begin.map_or(self.ticks, Ticks);
-        let end = time("timestamp_end", self.ticks);
-        let discarded = value("events_discarded").zip(bits("events_discarded"));
-        // Tracers without a CPU write all ones.
-        let is_number = |cpu: &u64| *cpu != u64::from(u32::MAX) && *cpu != u64::MAX;
-        let cpu = match value("cpu_id").filter(is_number) {
-            Some(cpu) if cpu >= u64::from(MAX_CPUS) => {
-                return Err(PacketStop::Error(PacketError::Cpu(cpu), 0));
-            }
-            cpu => cpu.map(|cpu| cpu as u32),
-        };
-        let sequence = value("packet_seq_num");
+        self.ticks = cursor.ticks;
+        let begin = value(Role::Time).map(|_| self.ticks.0);
+        let end = counted(Role::EndTime).map(|(low, bits)| {
+            let mut end = self.ticks;
+            end.update(low, bits);
+            end.0
+        });
+        let discarded = counted(Role::Discarded);
+        let cpu = context.and_then(|part| {
+            let bits = part.of.fields.iter().find(|field| field.shown() == "cpu_id")?.ty.as_integer()?.bits;
+            field(part.of, &part.values, "cpu_id")?.unsigned().filter(|cpu| !is_no_cpu(*cpu, bits))
+        });
+        if let Some(cpu) = cpu.filter(|cpu| *cpu >= u64::from(MAX_CPUS)) {
+            return Err(PacketStop::Error(PacketError::Cpu(cpu), 0));
+        }
+        let cpu = cpu.map(|cpu| cpu as u32);
+        let sequence = value(Role::Sequence);
         let structures = [
             (Scope::PacketHeader, &self.trace.packet_header),
             (Scope::PacketContext, &stream.packet_context),
@@ -286,6 +287,12 @@ impl<'t> Decoder<'t> {
     }
 }
 
+/// Whether a number of so many bits is what tracers without a CPU write: all ones of it, or of 32 bits. In
+/// less than 16 bits, all ones are the number of a CPU that machines have.
+fn is_no_cpu(cpu: u64, bits: u8) -> bool {
+    cpu == u64::from(u32::MAX) || bits >= 16 && cpu == u64::MAX >> u64::BITS.saturating_sub(bits.into())
+}
+
 /// Decodes the parts of an event. Gives what it is, and its place among those of its stream.
 fn decode_event<'c, 't: 'c>(
     cursor: &mut Cursor<'c, '_>,
@@ -297,9 +304,13 @@ fn decode_event<'c, 't: 'c>(
         step(cursor, |cursor| cursor.decode(Scope::EventHeader, of))?;
     }
     let header = cursor.part(Scope::EventHeader);
-    let id = header.and_then(|part| last_number(part.of, &part.values, "id"));
-    // One that is alone needs no number.
-    let id = id.or_else(|| stream.events.first().map(|event| event.id)).unwrap_or(0);
+    let id = header.and_then(|part| last(part.of, &part.values, Role::EventClass)?.0.unsigned());
+    // One that is alone needs no number; else it is 0 (CTF 2, section 6.2).
+    let only = match &stream.events[..] {
+        [only] => Some(only.id),
+        _ => None,
+    };
+    let id = id.or(only).unwrap_or(0);
     let unknown = || PacketStop::Error(PacketError::UnknownEvent { id, stream: stream_id }, start / 8);
     let index = *stream.by_id.get(&id).ok_or_else(unknown)?;
     let class = stream.events.get(index).ok_or_else(unknown)?;

@@ -9,8 +9,10 @@ use ftrace_event::Endian;
 /// A trace.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// Its UUID, which packets have, too.
+    /// The UUID of the metadata, which packets have, too.
     pub(crate) uuid: Option<[u8; 16]>,
+    /// What parts of one trace have in common.
+    pub(crate) identity: Option<String>,
     /// The byte order of whatever has none of its own.
     pub(crate) order: Endian,
     /// `trace.packet.header`.
@@ -28,15 +30,17 @@ impl Trace {
         self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The clock of a name.
+    /// The clock that integers are mapped to by this.
     pub(crate) fn clock(&self, name: &str) -> Option<&Clock> {
-        self.clocks.iter().find(|clock| clock.name == name)
+        self.clocks.iter().find(|clock| clock.id == name)
     }
 }
 
 /// A clock (section 8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
+    /// What integers are mapped to.
+    pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) uuid: Option<String>,
     pub(crate) description: Option<String>,

@@ -1,6 +1,7 @@
 //! The import: what is read of a trace becomes what a sink takes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::Path;
 
 use super::directory::{self, Part, Parts};
@@ -11,7 +12,7 @@ use super::plan::Plan;
 use super::schema::{Clock, Trace};
 use super::stream::Item;
 use super::threads::Threads;
-use super::types::{Struct, Type};
+use super::types::{Field, Type};
 use crate::sink::{MAX_CPUS, is_of_state_dump};
 use crate::{At, BufferId, ImportError, Sink, Source, provenance};
 use ftrace_event::Endian;
@@ -35,7 +36,7 @@ pub struct CtfOptions {
     pub foreign_packets: bool,
 }
 
-/// A trace of the Common Trace Format 1.8, or the recording session of LTTng that it is part of.
+/// A trace of the Common Trace Format 1.8 or 2, or the recording session of LTTng that it is part of.
 #[derive(Debug)]
 pub struct CtfSource {
     parts: Parts,
@@ -49,7 +50,7 @@ struct First {
     stream: u64,
     cpu: Option<u32>,
     begin: u64,
-    name: std::ffi::OsString,
+    name: OsString,
 }
 
 impl CtfSource {
@@ -126,6 +127,8 @@ impl Source for CtfSource {
             plans: HashMap::new(),
             threads: Threads::default(),
             streams: HashMap::new(),
+            files: HashMap::new(),
+            file: 0,
             cpus: 0,
             unknown_threads: 0,
             unknown_programs: 0,
@@ -151,14 +154,22 @@ impl Source for CtfSource {
 
 /// The clock that the times of events and packets are of. `None` if they have none.
 fn clock_of(trace: &Trace) -> Result<Option<Clock>, ImportError> {
-    let mut names = BTreeSet::new();
+    let (mut names, mut seen) = (BTreeSet::new(), HashSet::new());
     for stream in trace.streams.values() {
         for of in [&stream.event_header, &stream.packet_context].into_iter().flatten() {
-            clocks(of, &mut names);
+            clocks(&of.fields, &mut names, &mut seen);
         }
     }
     let unsupported = |text| Err(ImportError::Unsupported(text));
-    if let [first, second, ..] = names.iter().collect::<Vec<_>>()[..] {
+    // babeltrace2 may declare a clock once for each stream.
+    let is_same = |one: &str, other: &str| {
+        let of = |id| trace.clock(id).map(|clock| Clock { id: String::new(), ..clock.clone() });
+        of(one).is_some() && of(one) == of(other)
+    };
+    let first = names.first().copied();
+    if let Some((first, second)) =
+        first.zip(names.iter().find(|name| first.is_some_and(|of| of != **name && !is_same(of, name))))
+    {
         return unsupported(format!(
             "the trace has the clocks {first} and {second}, and a trace.dat has one; babeltrace2 can write a trace of each stream"
         ));
@@ -184,24 +195,18 @@ fn between(clock: Option<&Clock>, other: Option<&Clock>) -> Option<i128> {
         return Some(0);
     }
     let is_known = |clock: &Clock| clock.absolute || clock.wall_offset() != 0;
-    let is_comparable = is_known(clock) && is_known(other) || clock.wall_offset() == other.wall_offset();
-    is_comparable.then(|| clock.wall_offset() - other.wall_offset())
+    (is_known(clock) && is_known(other)).then(|| clock.wall_offset() - other.wall_offset())
 }
 
-/// The clocks that the integers of a structure are mapped to.
-fn clocks<'t>(of: &'t Struct, names: &mut BTreeSet<&'t str>) {
-    for field in &of.fields {
+/// The clocks that the integers of fields are mapped to. What is used several times is looked at once.
+fn clocks<'t>(fields: &'t [Field], names: &mut BTreeSet<&'t str>, seen: &mut HashSet<*const Field>) {
+    if !seen.insert(fields.as_ptr()) {
+        return;
+    }
+    for field in fields {
         match &field.ty {
-            Type::Struct(of) => clocks(of, names),
-            Type::Variant(variant) => {
-                for field in &variant.options.fields {
-                    if let Type::Struct(of) = &field.ty {
-                        clocks(of, names);
-                    } else if let Some(clock) = field.ty.as_integer().and_then(|of| of.clock.as_deref()) {
-                        names.insert(clock);
-                    }
-                }
-            }
+            Type::Struct(of) => clocks(&of.fields, names, seen),
+            Type::Variant(variant) => clocks(&variant.options.fields, names, seen),
             ty => names.extend(ty.as_integer().and_then(|of| of.clock.as_deref())),
         }
     }
@@ -333,8 +338,12 @@ struct Importer<'i, 'w> {
     /// By stream and place of the event in it.
     plans: HashMap<(u64, usize), Plan>,
     threads: Threads,
-    /// By trace, stream and CPU.
-    streams: HashMap<(usize, u64, u32), StreamState>,
+    /// By trace, stream and CPU, or its file where it has none.
+    streams: HashMap<(usize, u64, u32, usize), StreamState>,
+    /// Numbers, from 1 on, of files whose packets have no CPU: by trace and name, which chunks repeat.
+    files: HashMap<(usize, OsString), usize>,
+    /// That of the file that is read; 0 if its packets have a CPU.
+    file: usize,
     cpus: u32,
     unknown_threads: u64,
     unknown_programs: u64,
@@ -363,6 +372,11 @@ impl Importer<'_, '_> {
     fn file(&mut self, part: &Part, first: &First, names: &BTreeSet<String>) -> Result<(), ImportError> {
         let Some(file) = part.file(&first.name)? else { return Ok(()) };
         let tracing = Tracing::of(&part.trace);
+        let next = self.files.len() + 1;
+        self.file = match first.cpu {
+            Some(_) => 0,
+            None => *self.files.entry((part.number, first.name.clone())).or_insert(next),
+        };
         let channel = channel(part, first);
         let known = channel.as_ref().and_then(|channel| self.buffers.get(channel)).copied();
         let buffer = match channel {
@@ -407,7 +421,7 @@ impl Importer<'_, '_> {
         let what = "UUIDs of packets, which are not that of the metadata they are decoded by";
         self.sink.not_carried(what, packet.is_foreign.into());
         let begin = packet.begin.and_then(|begin| self.time(begin));
-        let state = self.streams.entry((part.number, packet.stream, cpu)).or_default();
+        let state = self.streams.entry((part.number, packet.stream, cpu, self.file)).or_default();
         state.last = state.last.max(begin.unwrap_or(0));
         let is_gap = match (state.sequence, packet.sequence) {
             (Some(before), Some(now)) => now > before.saturating_add(1),
@@ -431,7 +445,7 @@ impl Importer<'_, '_> {
     fn end(&mut self, packet: &Packet, part: &Part, buffer: BufferId) -> Result<(), ImportError> {
         let cpu = packet.cpu.unwrap_or(0);
         let end = packet.end.and_then(|end| self.time(end));
-        let state = self.streams.entry((part.number, packet.stream, cpu)).or_default();
+        let state = self.streams.entry((part.number, packet.stream, cpu, self.file)).or_default();
         state.last = state.last.max(end.unwrap_or(0));
         let Some((now, bits)) = packet.discarded else { return Ok(()) };
         let before = state.discarded.replace(now).unwrap_or(0);
@@ -473,7 +487,7 @@ impl Importer<'_, '_> {
             self.plans.insert(key, plan);
         }
         let Some(plan) = self.plans.get(&key) else { return Ok(()) };
-        let state = self.streams.entry((part.number, packet.stream, cpu)).or_default();
+        let state = self.streams.entry((part.number, packet.stream, cpu, self.file)).or_default();
         state.last = state.last.max(time);
         let (common, is_known) = plan.common((event, time), &mut state.thread, &mut self.threads);
         match tracing.tracer {
@@ -515,6 +529,7 @@ impl From<CtfError> for ImportError {
             }
             CtfError::Text { path, source } => damaged(path.display().to_string(), source.to_string()),
             CtfError::Metadata { path, source } => damaged(path.display().to_string(), source.to_string()),
+            CtfError::Fragment { path, source } => damaged(path.display().to_string(), source.to_string()),
             CtfError::Packet { path, packet, at, source } => damaged(
                 format!("{}, byte {at} (packet at byte {packet})", path.display()),
                 source.to_string(),

@@ -1,5 +1,6 @@
-//! The file `metadata`: text in packets (CTF 1.8.2, section 7.1), or as it is.
+//! The file `metadata`: text in packets (CTF 1.8.2, section 7.1; CTF2-PMETA-1.0), or as it is.
 
+use super::fragments::SEPARATOR;
 use ftrace_event::Endian;
 
 /// First word of a packet.
@@ -8,8 +9,15 @@ const MAGIC: u32 = 0x75d1_1d57;
 const HEADER: usize = 37;
 /// What plain text begins with.
 const SIGNATURE: &str = "/* CTF";
-/// The first byte of metadata of CTF 2: a record separator of RFC 7464.
-const CTF2: u8 = 0x1e;
+
+/// The text of metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Metadata {
+    /// The language of CTF 1.8.
+    Tsdl(String),
+    /// The JSON texts of CTF 2, each with what stands before it.
+    Fragments(String),
+}
 
 /// Why a file is no metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,14 +25,13 @@ const CTF2: u8 = 0x1e;
 pub enum TextError {
     /// It begins with something else.
     #[error(
-        "it begins neither with the magic number 0x75d11d57 of metadata packets nor with \"/* CTF 1.8\", so it is no metadata of CTF 1.8"
+        "it begins neither with the magic number 0x75d11d57 of metadata packets nor with \"/* CTF 1.8\" or the byte 0x1e, so it is no metadata of CTF 1.8 or 2"
     )]
     Foreign,
     /// Another version.
-    #[error("it is metadata of CTF 2, and only CTF 1.8 is read; `babeltrace2 -c sink.ctf.fs` writes it anew")]
-    Ctf2,
-    /// Another version.
-    #[error("the packet at byte {at} is of CTF {major}.{minor}, and only 1.8 is read")]
+    #[error(
+        "the packet at byte {at} is of CTF {major}.{minor}, and only 1.8 and 2.0 are read, not several at once"
+    )]
     Version {
         /// Where the packet begins.
         at: usize,
@@ -72,22 +79,26 @@ pub enum TextError {
 }
 
 /// The text of the file.
-pub(crate) fn text(bytes: &[u8]) -> Result<String, TextError> {
+pub(crate) fn text(bytes: &[u8]) -> Result<Metadata, TextError> {
     let magic = bytes.first_chunk().copied();
     let order = [Endian::Little, Endian::Big]
         .into_iter()
         .find(|order| magic.is_some_and(|magic| order.read_u32(magic) == MAGIC));
-    let text = match order {
+    let (text, is_tsdl) = match order {
         Some(order) => unpack(bytes, order)?,
-        None if bytes.trim_ascii_start().starts_with(SIGNATURE.as_bytes()) => bytes.to_vec(),
-        None if bytes.first() == Some(&CTF2) => return Err(TextError::Ctf2),
+        None if bytes.trim_ascii_start().starts_with(SIGNATURE.as_bytes()) => (bytes.to_vec(), true),
+        None if bytes.first() == Some(&(SEPARATOR as u8)) => (bytes.to_vec(), false),
         None => return Err(TextError::Foreign),
     };
-    String::from_utf8(text).map_err(|error| TextError::Encoding { at: error.utf8_error().valid_up_to() })
+    let text = String::from_utf8(text)
+        .map_err(|error| TextError::Encoding { at: error.utf8_error().valid_up_to() })?;
+    Ok(if is_tsdl { Metadata::Tsdl(text) } else { Metadata::Fragments(text) })
 }
 
-fn unpack(bytes: &[u8], order: Endian) -> Result<Vec<u8>, TextError> {
+/// The text of packets, and whether they are of CTF 1.8.
+fn unpack(bytes: &[u8], order: Endian) -> Result<(Vec<u8>, bool), TextError> {
     let (mut text, mut at) = (Vec::new(), 0);
+    let mut version = None;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let cut = |whole: usize| TextError::Cut { at, missing: whole.saturating_sub(rest.len()) };
         let head: &[u8; HEADER] = rest.first_chunk().ok_or(cut(HEADER))?;
@@ -98,7 +109,8 @@ fn unpack(bytes: &[u8], order: Endian) -> Result<Vec<u8>, TextError> {
         }
         let (content, size) = (word(24).unwrap_or(0), word(28).unwrap_or(0));
         let [.., compression, encryption, _, major, minor] = *head;
-        if (major, minor) != (1, 8) {
+        let is_known = matches!((major, minor), (1, 8) | (2, 0));
+        if !is_known || *version.get_or_insert((major, minor)) != (major, minor) {
             return Err(TextError::Version { at, major, minor });
         }
         if compression != 0 || encryption != 0 {
@@ -114,7 +126,7 @@ fn unpack(bytes: &[u8], order: Endian) -> Result<Vec<u8>, TextError> {
         }
         at += len;
     }
-    Ok(text)
+    Ok((text, version == Some((1, 8))))
 }
 
 #[cfg(test)]
@@ -138,9 +150,18 @@ mod tests {
     fn text_in_packets_of_both_orders_and_as_it_is() {
         for order in [Endian::Little, Endian::Big] {
             let bytes = [packet(order, b"/* CTF 1", 64), packet(order, b".8 */", 42)].concat();
-            assert_eq!(text(&bytes), Ok("/* CTF 1.8 */".to_owned()));
+            assert_eq!(text(&bytes), Ok(Metadata::Tsdl("/* CTF 1.8 */".to_owned())));
+            let mut bytes = [packet(order, b"\x1e{", 64), packet(order, b"}", 64)].concat();
+            for at in [35, 36, 64 + 35, 64 + 36] {
+                bytes[at] = if at % 64 == 35 { 2 } else { 0 };
+            }
+            assert_eq!(text(&bytes), Ok(Metadata::Fragments("\x1e{}".to_owned())));
+            // One of each version is neither.
+            bytes[64 + 35..64 + 37].copy_from_slice(&[1, 8]);
+            assert_eq!(text(&bytes), Err(TextError::Version { at: 64, major: 1, minor: 8 }));
         }
-        assert_eq!(text(b"\n/* CTF 1.8 */ trace"), Ok("\n/* CTF 1.8 */ trace".to_owned()));
+        assert_eq!(text(b"\n/* CTF 1.8 */ trace"), Ok(Metadata::Tsdl("\n/* CTF 1.8 */ trace".to_owned())));
+        assert_eq!(text(b"\x1e{}"), Ok(Metadata::Fragments("\x1e{}".to_owned())));
     }
 
     #[test]
@@ -152,7 +173,6 @@ mod tests {
             text(&bytes)
         };
         assert_eq!(text(b""), Err(TextError::Foreign));
-        assert_eq!(text(b"\x1e{\"type\":"), Err(TextError::Ctf2));
         assert_eq!(text(&[&whole[..], b"x"].concat()), Err(TextError::Cut { at: 64, missing: 36 }));
         assert_eq!(text(&whole[..60]), Err(TextError::Cut { at: 0, missing: 4 }));
         assert_eq!(second(&|packet| packet[0] = 0), Err(TextError::NoPacket { at: 64 }));

@@ -1,4 +1,4 @@
-//! Types of fields (CTF 1.8.2, section 4), as the metadata declare them.
+//! Types of fields (CTF 1.8.2, section 4; CTF2-SPEC-2.0, section 5.3), as the metadata declare them.
 //!
 //! Types are shared, not copied: a structure that is named once and used in a thousand events is there once.
 //! A type can only have types in it that were declared before, so none is in itself; how deep they are nested
@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::roles::Roles;
 use ftrace_event::Endian;
 
 /// How deep types are in types at most. LTTng's have six levels.
@@ -32,11 +33,18 @@ pub(crate) enum Type {
     Sequence(Arc<Sequence>),
 }
 
+/// The longest name of a field or a value: each becomes names of columns and texts of events.
+pub(crate) const NAME_MAX: usize = 1024;
+/// The most ranges of values by which the fields of a variant are chosen: they are searched for each value.
+pub(crate) const RANGES_MAX: usize = 4096;
+
 /// An integer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Integer {
-    /// Its size: 1 to 64.
+    /// Its size: 1 to 64. One of any length has 64 bits at most.
     pub(crate) bits: u8,
+    /// Whether it has as many bytes as its writer needs, seven bits in each (LEB128).
+    pub(crate) is_variable: bool,
     /// Its alignment in bits, a power of two.
     pub(crate) align: u64,
     pub(crate) signed: bool,
@@ -93,22 +101,25 @@ pub(crate) struct Struct {
 /// A field of a structure or a variant.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
-    /// As the metadata have it, with the underscore that writers put before it.
+    /// As the metadata have it, in CTF 1.8 with the underscore that writers put before it.
     pub(crate) name: Arc<str>,
+    /// Whether the first character can be that underscore.
+    pub(crate) is_escaped: bool,
     pub(crate) ty: Type,
+    pub(crate) roles: Roles,
 }
 
 impl Field {
     /// The name without the underscore that keeps it apart from the words of the language.
     pub(crate) fn shown(&self) -> &str {
-        self.name.strip_prefix('_').unwrap_or(&self.name)
+        self.name.strip_prefix('_').filter(|_| self.is_escaped).unwrap_or(&self.name)
     }
 }
 
 /// A choice of fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Variant {
-    /// The enumeration whose name says which field there is.
+    /// The field that says which one there is.
     pub(crate) tag: FieldPath,
     pub(crate) options: Arc<Options>,
 }
@@ -117,6 +128,10 @@ pub(crate) struct Variant {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Options {
     pub(crate) fields: Vec<Field>,
+    /// The values that choose each of them, in CTF 2. In CTF 1.8, the names of an enumeration do.
+    pub(crate) ranges: Option<Vec<Vec<(i128, i128)>>>,
+    /// Whether no field may be chosen.
+    pub(crate) is_optional: bool,
     pub(crate) depth: u32,
 }
 
@@ -125,6 +140,8 @@ pub(crate) struct Options {
 pub(crate) struct Array {
     pub(crate) element: Type,
     pub(crate) count: u64,
+    /// The least alignment in bits.
+    pub(crate) align: u64,
 }
 
 /// A sequence.
@@ -133,16 +150,27 @@ pub(crate) struct Sequence {
     pub(crate) element: Type,
     /// The unsigned integer that has the number of elements.
     pub(crate) length: FieldPath,
+    /// The least alignment in bits.
+    pub(crate) align: u64,
 }
 
 /// Where a field is that another one depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldPath {
-    /// Where to look; `None` for the structures around the field that depends on it, and what comes before
-    /// them.
-    pub(crate) scope: Option<Scope>,
+    pub(crate) start: Start,
     /// Names of structures or variants, then the field's. Never empty.
     pub(crate) names: Vec<Arc<str>>,
+}
+
+/// Where the path of a field begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// A part of a packet or an event.
+    Scope(Scope),
+    /// The structures around the field that depends on it, and what comes before them.
+    Outwards,
+    /// So many structures further out than that around the field that depends on it.
+    Parent(usize),
 }
 
 /// The parts of a packet and of an event, in the order in which they come (section 7.3.2).
@@ -183,7 +211,10 @@ impl Scope {
 impl FieldPath {
     /// The path that the metadata write.
     pub(crate) fn text(&self) -> String {
-        let scope = self.scope.map(Scope::name);
+        let scope = match self.start {
+            Start::Scope(scope) => Some(scope.name()),
+            Start::Outwards | Start::Parent(_) => None,
+        };
         scope.into_iter().chain(self.names.iter().map(|name| &**name)).collect::<Vec<_>>().join(".")
     }
 }
@@ -199,8 +230,8 @@ impl Type {
             Self::Struct(of) => of.align,
             // That of the field that is chosen.
             Self::Variant(_) => 1,
-            Self::Array(array) => array.element.align(),
-            Self::Sequence(sequence) => sequence.element.align(),
+            Self::Array(array) => array.element.align().max(array.align),
+            Self::Sequence(sequence) => sequence.element.align().max(sequence.align),
         }
     }
 
@@ -217,7 +248,7 @@ impl Type {
 
     /// Whether an array of it is a text.
     pub(crate) fn is_character(&self) -> bool {
-        matches!(self, Self::Integer(integer) if integer.character && integer.bits == 8)
+        matches!(self, Self::Integer(of) if of.character && of.bits == 8 && !of.is_variable)
     }
 
     /// The integer that it is, an enumeration's included.
@@ -247,7 +278,18 @@ impl Struct {
 impl Options {
     pub(crate) fn new(fields: Vec<Field>) -> Self {
         let depth = depth_of(&fields);
-        Self { fields, depth }
+        Self { fields, ranges: None, is_optional: false, depth }
+    }
+
+    /// The place of the field that a value of the tag chooses.
+    pub(crate) fn chosen(&self, tag: &Type, value: i128) -> Option<usize> {
+        let is_in = |(first, last): &(i128, i128)| (*first..=*last).contains(&value);
+        if let Some(ranges) = &self.ranges {
+            return ranges.iter().position(|ranges| ranges.iter().any(is_in));
+        }
+        let Type::Enum(of) = tag else { return None };
+        let labels = of.labels.iter().filter(|label| is_in(&(label.first, label.last)));
+        labels.into_iter().find_map(|label| self.position(&label.name))
     }
 
     /// The place of a field. Tags name it without the underscore that it may have.

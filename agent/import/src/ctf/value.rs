@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::types::{Struct, Type};
+use super::types::Struct;
 
 /// A value. What kind it is, its type says.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +22,8 @@ pub(crate) enum Value<'w> {
     Fields(Vec<Value<'w>>),
     /// The place of the field of a variant that there is, and its value.
     Chosen(usize, Box<Value<'w>>),
+    /// A variant of which no field is there.
+    Absent,
 }
 
 impl Value<'_> {
@@ -51,6 +53,7 @@ impl Value<'_> {
             Self::List(values) => Value::List(all(values)),
             Self::Fields(values) => Value::Fields(all(values)),
             Self::Chosen(place, value) => Value::Chosen(place, Box::new(value.into_owned())),
+            Self::Absent => Value::Absent,
         }
     }
 }
@@ -59,25 +62,4 @@ impl Value<'_> {
 pub(crate) fn field<'v, 'w>(of: &Struct, values: &'v [Value<'w>], name: &str) -> Option<&'v Value<'w>> {
     let place = of.fields.iter().position(|field| field.shown() == name)?;
     values.get(place)
-}
-
-/// The last number of this name in a structure and in what is in it: of LTTng's event headers, a variant's
-/// `id` is in the place of the structure's.
-pub(crate) fn last_number(of: &Struct, values: &[Value<'_>], name: &str) -> Option<u64> {
-    let mut found = None;
-    for (field, value) in of.fields.iter().zip(values) {
-        let inner = match (&field.ty, value) {
-            (Type::Struct(of), Value::Fields(values)) => last_number(of, values, name),
-            (Type::Variant(variant), Value::Chosen(place, value)) => {
-                match (variant.options.fields.get(*place).map(|field| &field.ty), &**value) {
-                    (Some(Type::Struct(of)), Value::Fields(values)) => last_number(of, values, name),
-                    _ => None,
-                }
-            }
-            (_, value) if field.shown() == name => value.unsigned(),
-            _ => None,
-        };
-        found = inner.or(found);
-    }
-    found
 }

@@ -73,7 +73,7 @@ fn damage_is_told_with_its_place() {
     fs::write(&metadata, b"trace {").unwrap();
     refused(&trace, &["metadata", "neither with the magic number"]);
     fs::write(&metadata, "\u{1e}{\"type\": \"preamble\"}").unwrap();
-    refused(&trace, &["CTF 2", "babeltrace2"]);
+    refused(&trace, &["metadata", "fragment 1", "version"]);
     fs::write(&metadata, "/* CTF 1.8 */\n\nfoo {").unwrap();
     refused(&trace, &["metadata", "line 3", "`foo`"]);
     fs::write(&metadata, "/* CTF 1.8 */").unwrap();

@@ -35,8 +35,16 @@ fn block(
 pub(super) fn integer(words: &mut Words<'_>) -> Result<Integer, Wrong> {
     let start = words.at();
     let (mut bits, mut explicit_align) = (None, None);
-    let mut integer =
-        Integer { bits: 0, align: 1, signed: false, order: None, base: 10, character: false, clock: None };
+    let mut integer = Integer {
+        bits: 0,
+        is_variable: false,
+        align: 1,
+        signed: false,
+        order: None,
+        base: 10,
+        character: false,
+        clock: None,
+    };
     block(words, &mut |name, value| {
         match name {
             "size" => bits = Some(size(&value)?),

@@ -9,8 +9,9 @@ use super::declaration::Parser;
 use super::error::Problem;
 use super::lexer::shortened;
 use super::words::{Word, Wrong};
+use crate::ctf::roles::MOST_COPIED;
 use crate::ctf::schema::{Clock, Event, Stream, Trace};
-use crate::ctf::types::{Struct, Type};
+use crate::ctf::types::{Scope, Struct, Type};
 use ftrace_event::Endian;
 
 /// What stands in a block.
@@ -35,6 +36,17 @@ impl Block {
             Some((_, Type::Struct(structure), _)) => Ok(Some(structure.clone())),
             Some((_, _, at)) => Err((Problem::NotAStructure(name), *at)),
         }
+    }
+
+    /// A structure whose fields have the roles of their names.
+    fn part(
+        &self,
+        scope: Scope,
+        name: &'static str,
+        copied: &mut usize,
+    ) -> Result<Option<Arc<Struct>>, Wrong> {
+        let part = self.structure(name)?.map(|of| of.with_roles(scope, copied));
+        if *copied > MOST_COPIED { Err((Problem::Many(MOST_COPIED), self.at)) } else { Ok(part) }
     }
 
     /// A number that is not negative.
@@ -100,6 +112,8 @@ struct Declared {
     streams: BTreeMap<u64, Stream>,
     /// Events, by the streams that they name, each with its place.
     events: Vec<(Option<u64>, Event, usize)>,
+    /// Fields that were made for parts of streams.
+    copied: usize,
 }
 
 /// What the block `trace` says.
@@ -184,7 +198,7 @@ impl Declared {
         let missing = (Problem::Missing { of: "trace", name: "byte_order" }, block.at);
         let (order, at) = block.value("byte_order").ok_or_else(|| missing.clone())?;
         let order = attributes::byte_order(order).map_err(|problem| (problem, at))?.ok_or(missing)?;
-        let packet_header = block.structure("packet.header")?;
+        let packet_header = block.part(Scope::PacketHeader, "packet.header", &mut self.copied)?;
         self.trace = Some(Head { uuid: block.uuid()?, order, packet_header });
         Ok(())
     }
@@ -212,6 +226,7 @@ impl Declared {
             None => false,
         };
         let clock = Clock {
+            id: name.clone(),
             name,
             uuid: block.text("uuid")?,
             description: block.text("description")?,
@@ -231,8 +246,8 @@ impl Declared {
 
     fn stream(&mut self, block: &Block) -> Result<(), Wrong> {
         let stream = Stream {
-            packet_context: block.structure("packet.context")?,
-            event_header: block.structure("event.header")?,
+            packet_context: block.part(Scope::PacketContext, "packet.context", &mut self.copied)?,
+            event_header: block.part(Scope::EventHeader, "event.header", &mut self.copied)?,
             event_context: block.structure("event.context")?,
             ..Stream::default()
         };
@@ -277,6 +292,7 @@ impl Declared {
         }
         let Head { uuid, order, packet_header } = head;
         let (env, clocks, streams) = (self.env, self.clocks, self.streams);
-        Ok(Trace { uuid, order, packet_header, env, clocks, streams })
+        let identity = uuid.map(|uuid| format!("{:x}", u128::from_be_bytes(uuid)));
+        Ok(Trace { uuid, identity, order, packet_header, env, clocks, streams })
     }
 }

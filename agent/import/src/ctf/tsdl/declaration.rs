@@ -8,9 +8,10 @@ use super::error::Problem;
 use super::lexer::{Token, shortened};
 use super::scopes::Scopes;
 use super::words::{Word, Words, Wrong};
+use crate::ctf::roles::Roles;
 use crate::ctf::types::{
-    Array, DEPTH_MAX, Enumeration, Field, FieldPath, Integer, Label, Options, Scope, Sequence, Struct, Type,
-    Variant,
+    Array, DEPTH_MAX, Enumeration, Field, FieldPath, Integer, Label, Options, Scope, Sequence, Start, Struct,
+    Type, Variant,
 };
 
 /// Words that types of C are made of.
@@ -211,8 +212,8 @@ impl<'t> Parser<'t> {
         // As in C, what stands last is innermost.
         for length in brackets.into_iter().rev() {
             ty = match length {
-                Length::Fixed(count) => Type::Array(Arc::new(Array { element: ty, count })),
-                Length::Field(length) => Type::Sequence(Arc::new(Sequence { element: ty, length })),
+                Length::Fixed(count) => Type::Array(Arc::new(Array { element: ty, count, align: 1 })),
+                Length::Field(length) => Type::Sequence(Arc::new(Sequence { element: ty, length, align: 1 })),
             };
         }
         if ty.depth() > DEPTH_MAX {
@@ -331,7 +332,7 @@ impl<'t> Parser<'t> {
                 if matches!(&ty, Type::Variant(variant) if variant.tag.names.is_empty()) {
                     return Err((Problem::Missing { of: "variant", name: "tag" }, at));
                 }
-                fields.push(Field { name, ty });
+                fields.push(Field { name, is_escaped: true, ty, roles: Roles::default() });
                 if !self.words.take_sign(",")? {
                     break;
                 }
@@ -363,7 +364,7 @@ impl<'t> Parser<'t> {
                 .ok_or_else(|| (Problem::UnknownType(format!("variant {}", shortened(&name))), at))?
         };
         // One without a tag is only declared: it gets one where it is used.
-        let tag = tag.unwrap_or(FieldPath { scope: None, names: Vec::new() });
+        let tag = tag.unwrap_or(FieldPath { start: Start::Outwards, names: Vec::new() });
         Ok(Type::Variant(Variant { tag, options }))
     }
 
@@ -452,9 +453,9 @@ fn not_an_integer() -> Problem {
 /// A path of names with dots between them.
 fn path(text: &str) -> FieldPath {
     let in_scope = |scope: Scope| Some((scope, text.strip_prefix(scope.name())?.strip_prefix('.')?));
-    let (scope, rest) = match Scope::ALL.into_iter().find_map(in_scope) {
-        Some((scope, rest)) => (Some(scope), rest),
-        None => (None, text),
+    let (start, rest) = match Scope::ALL.into_iter().find_map(in_scope) {
+        Some((scope, rest)) => (Start::Scope(scope), rest),
+        None => (Start::Outwards, text),
     };
-    FieldPath { scope, names: rest.split('.').map(Arc::from).collect() }
+    FieldPath { start, names: rest.split('.').map(Arc::from).collect() }
 }

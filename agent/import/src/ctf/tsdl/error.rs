@@ -63,6 +63,12 @@ pub enum Problem {
     /// Types in types in types.
     #[error("types are nested in more than {0} levels")]
     Deep(u32),
+    /// A word that nobody would write.
+    #[error("a word has more than {0} bytes")]
+    Long(usize),
+    /// Parts of streams with more fields than are kept.
+    #[error("the streams have more than {0} fields")]
+    Many(usize),
     /// Another version.
     #[error("this is CTF {0}.{1}, and only 1.8 is read")]
     Version(i128, i128),

@@ -1,6 +1,7 @@
 //! The words of metadata (CTF 1.8.2, appendix C.1).
 
 use super::error::Problem;
+use crate::ctf::types::NAME_MAX;
 
 /// A word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +95,9 @@ impl<'t> Lexer<'t> {
         if is_word(first) {
             let len = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let word = rest.get(..len).unwrap_or_default();
+            if len > NAME_MAX {
+                return Err(Problem::Long(NAME_MAX));
+            }
             self.at += len;
             return if first.is_ascii_digit() {
                 number(word).map(Token::Number).ok_or_else(|| Problem::Number(shortened(word)))

@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;
-use crate::ctf::types::{DEPTH_MAX, Scope, Type};
+use crate::ctf::roles::MOST_COPIED;
+use crate::ctf::types::{DEPTH_MAX, NAME_MAX, Scope, Start, Type};
 use ftrace_event::Endian;
 
 const TRACE: &str = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = be; };";
@@ -142,7 +143,7 @@ fn arrays_variants_and_alignments() {
     let Type::Array(outer) = field(int, "int x[2][3];").unwrap() else { panic!() };
     assert!(matches!(&outer.element, Type::Array(inner) if inner.count == 3) && outer.count == 2);
     let Type::Sequence(sequence) = field(int, "int x[stream.event.context.n];").unwrap() else { panic!() };
-    assert_eq!((sequence.length.scope, sequence.length.names.len()), (Some(Scope::StreamContext), 1));
+    assert_eq!((sequence.length.start, sequence.length.names.len()), (Start::Scope(Scope::StreamContext), 1));
     let aligned = |text: &str| field(int, text).unwrap().align();
     assert_eq!(aligned("struct { int x; } x;"), 32);
     assert_eq!(aligned("struct { string x; } align(64) x;"), 64);
@@ -179,6 +180,23 @@ fn values_that_cannot_be_are_refused() {
         );
     }
     assert_eq!(field("", "integer { } x;"), Err(Problem::Missing { of: "integer", name: "size" }));
+}
+
+#[test]
+fn names_and_what_streams_copy_are_bounded() {
+    let long = "x".repeat(NAME_MAX + 1);
+    assert_eq!(field("", &format!("string {long};")), Err(Problem::Long(NAME_MAX)));
+    assert!(field("", &format!("string {};", &long[1..])).is_ok());
+    let members: Vec<String> = (0..20_000).map(|index| format!("string f{index};")).collect();
+    let members = members.concat();
+    let with = |streams: u64| {
+        let stream = |id| format!("stream {{ id = {id}; event.header := struct header; }};");
+        let streams: Vec<String> = (0..streams).map(stream).collect();
+        parse(&format!("{TRACE}struct header {{ {members} }};{}", streams.concat()))
+            .map(drop)
+            .map_err(|it| it.problem)
+    };
+    assert_eq!((with(2), with(60)), (Ok(()), Err(Problem::Many(MOST_COPIED))));
 }
 
 #[test]
