@@ -402,8 +402,8 @@ impl Caller {
 
     /// Starts one whose thread has this name.
     #[track_caller]
-    pub fn named(name: &str) -> Self {
-        Self::start_with(&[], &[name])
+    pub fn named(name: impl AsRef<OsStr>) -> Self {
+        Self::start_with(&[], &[name.as_ref()])
     }
 
     /// Starts one by another program, which gets a command as its last arguments and becomes it or waits for
@@ -414,9 +414,10 @@ impl Caller {
     }
 
     #[track_caller]
-    fn start_with(by: &[&str], args: &[&str]) -> Self {
-        let mut command = by.iter().chain(&["perl", "-e", CALLER]).chain(args);
-        let process = Command::new(command.next().unwrap_or(&"perl"))
+    fn start_with(by: &[&str], args: &[&OsStr]) -> Self {
+        let mut command =
+            by.iter().chain(&["perl", "-e", CALLER]).map(OsStr::new).chain(args.iter().copied());
+        let process = Command::new(command.next().unwrap_or_else(|| OsStr::new("perl")))
             .args(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

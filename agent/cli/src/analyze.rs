@@ -21,7 +21,7 @@ use std::{
     path::PathBuf,
 };
 
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser as _};
 use serde::Serialize;
 
 use self::{
@@ -45,6 +45,7 @@ use analysis::answers;
 use analysis::answers::{Analysis, Covered, Partly, Scope, Topic};
 use report::TraceFile;
 use stdx::input::cpus::CpuSet;
+use stdx::input::glob;
 use stdx::terminal;
 use tracedat::ledger::in_buffer;
 use tracedat::reader::Source;
@@ -96,7 +97,7 @@ pub struct Args {
     pub pid: Vec<u32>,
 
     /// Only threads whose name matches GLOB; repeatable
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = OsStringValueParser::new().map(glob::argument))]
     pub comm: Vec<String>,
 
     /// Also threads that were not to be recorded, and are there as ones that switched with those that were,

@@ -64,7 +64,7 @@ pub fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The byte that a text begins with as `\xHH`.
-fn byte_of(text: &[u8]) -> Option<u8> {
+pub(crate) fn byte_of(text: &[u8]) -> Option<u8> {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f').then(|| (byte as char).to_digit(16));
     match *text {
         [b'\\', b'x', high, low, ..] => Some((digit(high)?? << 4 | digit(low)??) as u8),

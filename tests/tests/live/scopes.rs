@@ -1,6 +1,8 @@
 //! Which threads `record` takes by what they are: names, users, control groups, and what is excluded.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{
+    collections::BTreeSet, ffi::OsStr, fs, os::unix::ffi::OsStrExt as _, path::Path, process::Command,
+};
 
 use integration_tests::{
     cgroup::Group,
@@ -10,8 +12,9 @@ use integration_tests::{
 const SYSCALLS: &str = "raw_syscalls:sys_enter";
 
 /// Who of the callers made system calls, by the recording; each makes 100.
-fn seen(dir: &Path, args: &[&str], callers: &mut [&mut Caller]) -> Vec<u64> {
-    let recording = Marked::start(dir, &[&["-e", SYSCALLS], args].concat());
+fn seen<S: AsRef<OsStr>>(dir: &Path, args: &[S], callers: &mut [&mut Caller]) -> Vec<u64> {
+    let mut command = agent(dir, ["record", "-e", SYSCALLS]);
+    let recording = Marked::start_as(command.args(args), dir.join("recording"));
     for caller in callers.iter_mut() {
         caller.call(100);
     }
@@ -34,6 +37,26 @@ fn names_of_threads() {
     assert_eq!(seen(dir.path(), &["--comm", "scope-*", "--exclude-comm", "*one"], &mut both), [0, 100]);
     let generic = ["--lane", "generic", "--comm", "scope-one", "--comm", "x"];
     assert_eq!(seen(dir.path(), &generic, &mut both), [100, 0]);
+}
+
+#[test]
+fn names_that_are_no_utf8() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut one, mut other) =
+        (Caller::named(OsStr::from_bytes(b"scope-\xe9")), Caller::named(OsStr::from_bytes(b"scope-\xea")));
+    let mut both = [&mut one, &mut other];
+    let (only, except) = (OsStr::new("--comm"), OsStr::new("--exclude-comm"));
+    for name in [&b"scope-\xe9"[..], br"scope-\xe9", b"scope-[\xe0-\xe9]"] {
+        let name = OsStr::from_bytes(name);
+        assert_eq!(seen(dir.path(), &[only, name], &mut both), [100, 0], "{name:?}");
+        assert_eq!(seen(dir.path(), &[only, OsStr::new("scope-*"), except, name], &mut both), [0, 100]);
+    }
+    // The recording of the last one has the other only.
+    let count = |name: &[u8]| {
+        let mut command = agent(dir.path(), ["report", "--comm"]);
+        run(command.arg(OsStr::from_bytes(name)).arg("trace.dat")).expect(0).out.lines().count()
+    };
+    assert!(count(b"scope-\xea") > count(b"scope-\xe9"));
 }
 
 #[test]
@@ -148,7 +171,7 @@ fn switches_and_wakeups_count_for_both_threads() {
 #[test]
 fn eight_recordings_at_once_with_different_rules_have_each_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let mut callers: Vec<Caller> = (0..8).map(|place| Caller::named(&format!("scope-{place}"))).collect();
+    let mut callers: Vec<Caller> = (0..8).map(|place| Caller::named(format!("scope-{place}"))).collect();
     let mut recordings = Vec::new();
     for (place, caller) in callers.iter().enumerate() {
         let (pid, name) = (caller.pid().to_string(), format!("scope-{place}"));

@@ -223,7 +223,7 @@ fn may_be_idle(line: &str) -> bool {
 }
 
 fn has_name(patterns: &[String], name: &[u8]) -> bool {
-    patterns.iter().any(|pattern| glob::matches_bytes(pattern.as_bytes(), name))
+    patterns.iter().any(|pattern| glob::matches_name(pattern, name))
 }
 
 impl Followed {

@@ -238,7 +238,8 @@ pub struct Scope {
     pub cpus: Option<BTreeSet<u32>>,
     /// The threads with these ids.
     pub tids: Option<BTreeSet<Tid>>,
-    /// The threads whose names match one of these. A thread has the last of its names.
+    /// The threads whose names match one of these patterns ([`glob::bytes`]). A thread has the last of its
+    /// names.
     pub names: Vec<String>,
     /// Also threads that were not recorded, but switched with ones that were, or woken by them.
     pub others: bool,
@@ -270,8 +271,7 @@ impl Scope {
     /// Whether it is asked about a thread.
     fn has_thread(&self, tid: Tid, name: &[u8]) -> bool {
         self.tids.as_ref().is_none_or(|tids| tids.contains(&tid))
-            && (self.names.is_empty()
-                || self.names.iter().any(|pattern| glob::matches_bytes(pattern.as_bytes(), name)))
+            && (self.names.is_empty() || self.names.iter().any(|pattern| glob::matches_name(pattern, name)))
     }
 }
 

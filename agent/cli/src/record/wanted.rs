@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgMatches, Args};
 
 use super::super::CliError;
@@ -10,6 +11,7 @@ use ftrace_event::filter::{Dialect, Filter};
 use spec::Attribute;
 use spec::Context;
 use spec::{RateBy, RuleSpec, ScopeSpec, TraitSpec, What};
+use stdx::input::glob;
 
 /// What is wanted of the events.
 #[derive(Args, Debug)]
@@ -43,8 +45,8 @@ pub struct WantedArgs {
 #[command(next_help_heading = "Tasks and CPUs")]
 pub struct ScopeArgs {
     /// Record only threads whose name matches GLOB: *, ?, [a-z], [!a-z]; a backslash takes the next character
-    /// literally: `\[kworker]`. Repeatable
-    #[arg(long = "comm", value_name = "GLOB")]
+    /// literally: `\[kworker]`; \xHH is the byte HH. Repeatable
+    #[arg(long = "comm", value_name = "GLOB", value_parser = OsStringValueParser::new().map(glob::argument))]
     pub comms: Vec<String>,
 
     /// Record only threads of this user, a number or a name of /etc/passwd; repeatable, or a list: 0,www-data
@@ -80,7 +82,7 @@ pub struct ScopeArgs {
     pub exclude_pids: Vec<String>,
 
     /// Do not record threads whose name matches GLOB
-    #[arg(long = "exclude-comm", value_name = "GLOB")]
+    #[arg(long = "exclude-comm", value_name = "GLOB", value_parser = OsStringValueParser::new().map(glob::argument))]
     pub exclude_comms: Vec<String>,
 
     /// Do not record threads of this user; repeatable, or a list
@@ -307,6 +309,38 @@ pub(super) fn start_of_buffer(matches: &ArgMatches, index: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_have_any_bytes() {
+        use clap::Parser as _;
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt as _;
+
+        use super::super::super::{Cli, Command};
+
+        let parse = |words: &[&[u8]]| {
+            let words = words.iter().map(|word| OsStr::from_bytes(word));
+            Cli::try_parse_from([OsStr::new("tracer-agent")].into_iter().chain(words)).unwrap().command
+        };
+        let name = &b"caf\xe9*"[..];
+        match parse(&[b"record", b"--comm", name, b"--exclude-comm", b"[\xff]", b"true"]) {
+            Command::Record(args) => {
+                let mut scope = ScopeSpec::default();
+                args.scope.put_into(&mut scope);
+                assert_eq!(scope.track[&Attribute::Comm], [r"caf\xe9*"]);
+                assert_eq!(scope.exclude[&Attribute::Comm], [r"[\xff]"]);
+            }
+            other => panic!("{other:?}"),
+        }
+        match parse(&[b"analyze", b"sched", b"--comm", name, b"trace.dat"]) {
+            Command::Analyze(args) => assert_eq!(args.comm, [r"caf\xe9*"]),
+            other => panic!("{other:?}"),
+        }
+        match parse(&[b"report", b"--comm", b"a,\xe9", b"trace.dat"]) {
+            Command::Report(args) => assert_eq!(args.comm, ["a", r"\xe9"]),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn samples_and_rates() {

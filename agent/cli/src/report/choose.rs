@@ -9,7 +9,7 @@ use super::{Args, ReportError, indices};
 use ftrace_event::filter;
 use ftrace_event::filter::FilterError;
 use report::{Selection, TraceFile};
-use stdx::input::glob::matches_bytes;
+use stdx::input::glob::matches_name;
 use tracedat::reader::Source;
 
 /// The filters of each file.
@@ -43,7 +43,7 @@ pub(super) fn selection<S: Source>(
     for comm in &args.comm {
         let tasks = files.iter().flat_map(|file| file.reader().metadata().cmdlines.iter());
         let before = pids.len();
-        pids.extend(tasks.filter(|(_, name)| matches_bytes(comm.as_bytes(), name)).map(|(pid, _)| pid));
+        pids.extend(tasks.filter(|(_, name)| matches_name(comm, name)).map(|(pid, _)| pid));
         if pids.len() == before {
             missing(comm);
         }

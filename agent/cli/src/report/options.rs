@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+
 use super::super::units::nanoseconds;
+use stdx::input::glob;
 
 /// When to use colours.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +134,7 @@ pub struct Args {
     pub pid: Vec<u32>,
 
     /// Show only events of tasks with this name; * and ? are wildcards, as in `record --comm`
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = OsStringValueParser::new().map(glob::argument))]
     pub comm: Vec<String>,
 
     /// Hide events in hard interrupt context

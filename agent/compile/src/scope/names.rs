@@ -24,7 +24,7 @@ pub(crate) struct Part {
 pub(crate) fn automaton(patterns: &[String]) -> Result<Vec<Part>, ScopeError> {
     let mut parts: Vec<Part> = Vec::new();
     for pattern in patterns {
-        let elements = glob::elements(pattern.as_bytes());
+        let elements = glob::elements(&glob::bytes(pattern));
         let characters = elements.iter().filter(|element| **element != Element::Star).count();
         if characters >= COMM_LEN {
             return Err(ScopeError::LongName(pattern.clone()));
@@ -110,6 +110,22 @@ mod tests {
             from = to;
         }
         found
+    }
+
+    #[test]
+    fn patterns_have_any_bytes() {
+        let parts = automaton(&[r"caf\xe9*".to_owned(), r"[\xe0-\xe8]\x2a".to_owned()]).unwrap();
+        for (name, expected) in [
+            (&b"caf\xe9 2"[..], true),
+            (br"caf\xe9", false),
+            (b"\xe8*", true),
+            (b"\xe8a", false),
+            (b"\xe9*", false),
+        ] {
+            assert_eq!(accepts(&parts, name), expected, "{name:?}");
+        }
+        // Each byte counts once.
+        assert!(automaton(&[r"fifteen-letter\xff".to_owned()]).is_ok());
     }
 
     #[test]

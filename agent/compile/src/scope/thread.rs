@@ -35,7 +35,7 @@ impl Values {
             Self::Ids(ids) => id_of(attribute, thread).is_some_and(|id| ids.contains(&id)),
             Self::Groups(groups) => cgroup::of_thread(thread.tid)
                 .is_some_and(|path| groups.iter().any(|group| group.holds(&path))),
-            Self::Names(names) => names.iter().any(|name| glob::matches_bytes(name.as_bytes(), &thread.comm)),
+            Self::Names(names) => names.iter().any(|name| glob::matches_name(name, &thread.comm)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `track` and `untrack`.
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 
 use super::super::at::{At, Done, Failure};
 use super::super::client::ClientError;
@@ -11,6 +12,7 @@ use super::{InSession, several};
 use api::requests::Track as Change;
 use api::track::Attribute;
 use api::{Code, Domain, Tracked};
+use stdx::input::glob;
 
 /// Which attributes of processes are meant, with their values.
 #[derive(Args, Debug)]
@@ -50,7 +52,7 @@ pub struct Attributes {
     pub cgroup: Option<String>,
 
     /// Threads, by their names, with wildcards
-    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "", value_parser = OsStringValueParser::new().map(glob::argument))]
     pub comm: Option<String>,
 
     /// All values of the attributes

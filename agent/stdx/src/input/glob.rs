@@ -2,6 +2,14 @@
 //! `[!a-z]` and the backslash that makes the next character an ordinary one.
 //!
 //! A crate for shell patterns would add braces and a special `/`, which event names do not have.
+//!
+//! Patterns of thread names are kept as texts, and names have any bytes: [`argument`] and [`bytes`] convert.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use crate::escapes;
 
 /// Whether the whole of `text` is described by `pattern`.
 ///
@@ -43,6 +51,60 @@ pub fn matches_bytes(pattern: &[u8], text: &[u8]) -> bool {
             None => return false,
         }
     }
+}
+
+/// A pattern of a command line as a text: a byte that is not UTF-8 becomes `\xHH`.
+pub fn argument(pattern: OsString) -> String {
+    let pattern = pattern.into_vec();
+    let mut text = String::with_capacity(pattern.len());
+    for chunk in pattern.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Such a byte is ordinary with a backslash and without.
+            let backslashes = text.bytes().rev().take_while(|byte| *byte == b'\\').count();
+            if backslashes % 2 == 1 {
+                text.pop();
+            }
+            text += &format!("\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// The bytes of a pattern that is a text: `\xHH` stands for the byte HH, which is not special outside of
+/// brackets.
+pub fn bytes(text: &str) -> Cow<'_, [u8]> {
+    let text = text.as_bytes();
+    if !text.windows(4).any(|bytes| escapes::byte_of(bytes).is_some()) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some((&first, after)) = text.get(at..).and_then(<[u8]>::split_first) {
+        at += match (escapes::byte_of(&text[at..]), after.first()) {
+            (Some(byte), _) => {
+                if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+                    plain.push(b'\\');
+                }
+                plain.push(byte);
+                4
+            }
+            (None, Some(&literal)) if first == b'\\' => {
+                plain.extend([first, literal]);
+                2
+            }
+            (None, _) => {
+                plain.push(first);
+                1
+            }
+        };
+    }
+    Cow::Owned(plain)
+}
+
+/// Whether a name is described by a pattern that is a text.
+pub fn matches_name(pattern: &str, name: &[u8]) -> bool {
+    matches_bytes(&bytes(pattern), name)
 }
 
 /// What a pattern is made of, for who matches it in another way.
@@ -168,6 +230,32 @@ mod tests {
             ("[]", "]"),
         ] {
             assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_any_bytes_are_texts() {
+        for (pattern, written, yes, no) in [
+            (&b"caf\xe9*"[..], r"caf\xe9*", &b"caf\xe9 2"[..], &b"cafe"[..]),
+            (b"[\xe0-\xef]", r"[\xe0-\xef]", b"\xe9", b"\\"),
+            (b"\\\xe9", r"\xe9", b"\xe9", b"xe9"),
+            (b"\\\\\xe9", r"\\\xe9", b"\\\xe9", b"\xe9"),
+            ("caf\u{e9}".as_bytes(), "caf\u{e9}", "caf\u{e9}".as_bytes(), b"caf\xe9"),
+            (b"*\xff\xfe", r"*\xff\xfe", b"a\xff\xfe", b"a\xff"),
+        ] {
+            assert_eq!(argument(OsString::from_vec(pattern.to_vec())), written);
+            assert!(matches_name(written, yes) && !matches_name(written, no), "{written}");
+            // A text is a pattern of the same text.
+            assert_eq!(argument(written.into()), written);
+        }
+        for (written, yes, no) in [
+            (r"\x2a", &b"*"[..], &b"a"[..]),
+            (r"\x5cxe9", br"\xe9", b"\xe9"),
+            (r"\xE9", b"xE9", b"\xe9"),
+            (r"\\xe9", br"\xe9", b"\xe9"),
+            (r"a\xe", b"axe", b"a\x0e"),
+        ] {
+            assert!(matches_name(written, yes) && !matches_name(written, no), "{written}");
         }
     }
 
