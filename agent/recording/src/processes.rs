@@ -1,5 +1,6 @@
 //! Which process a thread belongs to, as far as a recording tells it: by the state of the machine at its
-//! begin, which recordings of this recorder have, and by `task:task_newtask`.
+//! begin, which recordings of this recorder have, and by `task:task_newtask`. What the threads of the state
+//! were called then.
 
 use super::{Recording, Snapshot};
 use ftrace_event::{EventTable, FieldReader, Meaning};
@@ -17,6 +18,8 @@ const MOST: usize = 1 << 22;
 pub struct Processes {
     /// By the ids of threads.
     found: FastMap<u32, u32>,
+    /// Names at the begin.
+    names: FastMap<u32, Box<str>>,
     new_task: Option<NewTask>,
 }
 
@@ -33,9 +36,11 @@ struct NewTask {
 impl Processes {
     /// Those of a recording that began with this state.
     pub fn new(state: Option<&Snapshot>, recording: &Recording<'_>) -> Self {
-        let threads = state.into_iter().flat_map(|state| &state.state.threads);
-        let found = threads.filter(|thread| thread.tgid != 0).map(|thread| (thread.tid, thread.tgid));
-        Self { found: found.collect(), new_task: NewTask::of(recording.events()) }
+        let threads = || state.into_iter().flat_map(|state| &state.state.threads);
+        let found = threads().filter(|thread| thread.tgid != 0).map(|thread| (thread.tid, thread.tgid));
+        let named = threads().filter(|thread| !thread.comm.is_empty());
+        let names = named.map(|thread| (thread.tid, thread.comm.as_str().into()));
+        Self { found: found.collect(), names: names.collect(), new_task: NewTask::of(recording.events()) }
     }
 
     /// Learns from a record to which process a new thread belongs.
@@ -57,6 +62,11 @@ impl Processes {
     /// The process of a thread; a thread of which nothing is known counts as one by itself.
     pub fn of(&self, thread: u32) -> u32 {
         self.found.get(&thread).copied().unwrap_or(thread)
+    }
+
+    /// The name that a thread had when the recording began; `None` if that is not known.
+    pub fn first_name(&self, thread: u32) -> Option<&str> {
+        self.names.get(&thread).map(|name| &**name)
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) fn tree_of(snapshot: &Snapshot) -> ProcessTree {
     let processes = threads.iter().filter(|thread| thread.tid == thread.tgid).map(|first| Process {
         pid: first.tid.cast_signed(),
         ppid: first.ppid.cast_signed(),
-        cmdline: vec![first.comm.clone()],
+        cmdline: (!first.comm.is_empty()).then(|| first.comm.clone()).into_iter().collect(),
         uid: Some(first.uid.cast_signed()),
         is_kthread: first.kernel,
         cmdline_is_comm: true,

@@ -169,13 +169,23 @@ impl Lanes {
         }
     }
 
+    /// The name of a thread that no record names; empty if nothing else does.
+    fn name<'n>(&'n self, tid: Tid, recording: &'n Recording<'_>) -> &'n [u8] {
+        let last = recording.file().metadata().cmdlines.get(tid);
+        last.or_else(|| self.known.first_name(tid).map(str::as_bytes)).unwrap_or_default()
+    }
+
     fn name_threads(&mut self, finished: &Finished, recording: &Recording<'_>, names: &mut Names<'_>) {
-        // Each lane once, with the names of all that had its id, and processes by their first thread.
+        // Each lane once, with the names of all that had its id, and processes by their first thread, of which
+        // there may be no records.
         let mut lanes: BTreeMap<Lane, (Vec<u8>, &str)> = BTreeMap::new();
         let mut processes: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut firsts = BTreeSet::new();
-        let threads: Vec<(Tid, Vec<u8>)> =
-            finished.names(recording).map(|(tid, name)| (tid, name.to_vec())).collect();
+        let threads = finished.names(recording).map(|(tid, name)| match name {
+            [] => (tid, self.name(tid, recording).to_vec()),
+            name => (tid, name.to_vec()),
+        });
+        let threads: Vec<(Tid, Vec<u8>)> = threads.collect();
         let rows: BTreeSet<u64> = finished
             .sink
             .rows
@@ -196,7 +206,10 @@ impl Lanes {
                     add_name(processes.entry(process).or_default(), &name);
                 }
             } else {
-                processes.entry(process).or_insert_with(|| name.clone());
+                processes.entry(process).or_insert_with(|| match self.name(process as Tid, recording) {
+                    [] => name.clone(),
+                    main => main.to_vec(),
+                });
             }
             for (shows, suffix) in
                 [(Shows::Main, ""), (Shows::Second, ": states"), (Shows::Functions, ": functions")]
@@ -209,10 +222,10 @@ impl Lanes {
             }
         }
         for tid in std::mem::take(&mut self.others) {
-            let name = recording.file().metadata().cmdlines.get(tid).unwrap_or_default();
+            let name = self.name(tid, recording).to_vec();
             let lane = Lane { process: tid.into(), thread: tid.into() };
-            processes.entry(lane.process).or_insert_with(|| name.to_vec());
-            lanes.entry(lane).or_insert_with(|| (name.to_vec(), ""));
+            processes.entry(lane.process).or_insert_with(|| name.clone());
+            lanes.entry(lane).or_insert_with(|| (name, ""));
         }
         for (process, name) in processes {
             names.process(process, &name);
@@ -277,5 +290,48 @@ impl Names<'_> {
             args.extend_from_slice(b"\"sort_index\":");
             unsigned(args, order);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracks::Slicer;
+    use crate::tracks::slicer_tests::{ENTER, file, take};
+    use tracedat::initial_state::{InitialState, Thread};
+
+    #[test]
+    fn processes_have_the_names_of_threads_without_records() {
+        let file = file();
+        let recording = Recording::of_head(&file);
+        let thread = |tid, tgid, comm: &str| Thread { tid, tgid, comm: comm.to_owned(), ..Thread::default() };
+        let threads = vec![thread(7, 7, "main"), thread(8, 7, "worker"), thread(10, 9, "alone")];
+        let state = Snapshot { time: 0, state: InitialState { threads, ..InitialState::default() } };
+        let lanes = Lanes::new(Some(&state), &recording);
+        let (mut slicer, mut slices) = (Slicer::new(&recording), Vec::new());
+        for tid in [8, 10, 11] {
+            take(&mut slicer, (1, 0), (ENTER, tid), &[0]);
+        }
+        slicer.end();
+        slicer.slices(&mut slices);
+        let mut out = Out::new(0);
+        lanes.write_names(&slicer.finish(), &recording, &mut out);
+        let text = String::from_utf8(out.take()).unwrap();
+        let names = |kind: &str| -> Vec<(u64, String)> {
+            let events = text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<serde_json::Value>(line.trim_matches(',')).ok());
+            let of_kind = events.filter(|event| event["name"] == kind);
+            let id = if kind == "process_name" { "pid" } else { "tid" };
+            let name = |event: serde_json::Value| {
+                (event[id].as_u64().unwrap(), event["args"]["name"].as_str().unwrap().to_owned())
+            };
+            of_kind.map(name).filter(|(id, _)| *id < IDS).collect()
+        };
+        let named = |names: &[(u64, &str)]| -> Vec<(u64, String)> {
+            names.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
+        };
+        assert_eq!(names("process_name"), named(&[(7, "main"), (9, "alone"), (11, "")]), "{text}");
+        assert_eq!(names("thread_name"), named(&[(8, "worker"), (10, "alone"), (11, "")]), "{text}");
     }
 }

@@ -28,6 +28,8 @@ use ftrace_event::syscalls::CallNames;
 
 use self::graph::GraphEvents;
 pub(crate) use self::rows::{Labels, Row, Rows};
+#[cfg(test)]
+pub(crate) use self::slicer::tests as slicer_tests;
 pub(crate) use self::slicer::{Finished, Slicer, Taken, has_switches};
 
 /// Most losses whose times are kept: 8 MiB. After that, what began before a loss is not known.

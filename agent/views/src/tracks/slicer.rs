@@ -339,7 +339,7 @@ fn is_drawn(printer: &Printer) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, reason = "a helper of a test fails the test")]
 
     use super::*;
@@ -352,7 +352,7 @@ mod tests {
     use recording::survey::TraceFile;
 
     const SWITCH: u16 = 1;
-    const ENTER: u16 = 2;
+    pub(crate) const ENTER: u16 = 2;
     const EXIT: u16 = 3;
 
     fn format(name: &str, id: u16, fields: &[&str]) -> String {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     /// A file without records.
-    fn file() -> TraceFile {
+    pub(crate) fn file() -> TraceFile {
         let switch = format("sched_switch", SWITCH, &["int prev_pid", "int prev_state", "int next_pid"]);
         let enter = format("sys_enter", ENTER, &["int id"]);
         let exit = format("sys_exit", EXIT, &["int id", "int ret"]);
@@ -390,7 +390,12 @@ mod tests {
         Reader::open(Box::new(writer.finish().unwrap().into_inner()) as _).unwrap()
     }
 
-    fn take(slicer: &mut Slicer<'_>, (timestamp, cpu): (u64, u32), (id, tid): (u16, Tid), fields: &[u32]) {
+    pub(crate) fn take(
+        slicer: &mut Slicer<'_>,
+        (timestamp, cpu): (u64, u32),
+        (id, tid): (u16, Tid),
+        fields: &[u32],
+    ) {
         let own = fields.iter().flat_map(|field| field.to_le_bytes());
         let head = [&id.to_le_bytes()[..], &[0; 2], &tid.to_le_bytes()].concat();
         let data: Vec<u8> = head.into_iter().chain(own).collect();
