@@ -105,7 +105,7 @@ pub const UST: &str = "ust";
 /// What it calls that of closed chunks.
 pub const ARCHIVES: &str = "archives";
 /// The file that describes a trace.
-const METADATA: &str = "metadata";
+pub const METADATA: &str = "metadata";
 /// What channels of the top buffer are called.
 const TOP_CHANNEL: &str = "channel0";
 
@@ -181,9 +181,14 @@ impl Format for Ctf {
     }
 }
 
+/// What the environment of an exported trace has as `written_by`, and that of a recorded one has not: an
+/// export may take the place of an earlier one, never of a recording.
+pub const WRITTEN_BY: &str = "tracer-agent export";
+
 impl Ctf {
     fn trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
         let mut trace = self.empty_trace(recording, state);
+        trace.env.push(("written_by", metadata::quoted(WRITTEN_BY)));
         let mut names = BTreeSet::new();
         for cpu_stream in recording.cpu_streams() {
             if trace.channels.iter().any(|channel| channel.buffer == cpu_stream.channel) {

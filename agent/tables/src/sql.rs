@@ -26,13 +26,13 @@ pub(super) fn views<'t>(tables: impl Iterator<Item = &'t Table>, reader: Reader)
     let tables: Vec<&Table> = tables.collect();
     let mut text = match reader {
         Reader::Arrow => String::from(
-            "-- DuckDB alone does not read Arrow files. In Python, with the package pyarrow, in this directory:\n\
+            "-- Written by tracer-agent. DuckDB alone does not read Arrow files. In Python, with the package pyarrow, in this directory:\n\
              --   import duckdb, pyarrow.dataset\n\
              --   db = duckdb.connect()\n\
              -- and for each table:\n",
         ),
         _ => String::from(
-            "-- Views of the tables beside this file. In their directory: duckdb -init tables.sql\n",
+            "-- Written by tracer-agent: views of the tables beside this file. In their directory: duckdb -init tables.sql\n",
         ),
     };
     for (table, view) in tables.iter().zip(short_names(&tables)) {
