@@ -3,13 +3,21 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::Ordering,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
 
 use super::{CliError, exit::ExitCode, new_files::NewFileArgs, rewriting, summary};
-use capture::{FinishError, LostManifest, Spool, recover};
+use capture::{FinishError, LostManifest, Spool, SpoolError, recover};
 use stdx::output::Output;
+
+/// How long a process that is ending may take to let go of its spool: many times what thousands of perf
+/// events take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Recover the trace.dat of a recording that was killed
 ///
@@ -18,6 +26,7 @@ use stdx::output::Output;
 /// kernel's ring buffers is lost. The directory is removed when the file is complete, unless it is damaged.
 ///
 /// Of a recording of several files, the directory of the files can be given: each spool in it becomes a file.
+/// A recorder that is still ending, as after a second Ctrl-C, is waited for, up to a minute.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The spool directory, or the trace file that was to be written, or a directory of spools
@@ -49,13 +58,14 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
         )));
     }
     let Some(several) = several else {
+        wait_for_end(&args.path).map_err(of_spool)?;
         recover_one(&args.path, output, args.quiet)?;
         return Ok(ExitCode::Ok.code());
     };
     let mut failed = None;
     for path in several {
         // The last one may have been killed before it was complete.
-        let recovered = match Spool::remove_started(&path) {
+        let recovered = match wait_for_end(&path).and_then(|()| Spool::remove_started(&path)) {
             Ok(true) => Ok(()),
             Ok(false) => recover_one(&path, output.clone(), args.quiet),
             Err(error) => Err(of_spool(error)),
@@ -72,6 +82,21 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
         }
     }
     failed.map_or(Ok(ExitCode::Ok.code()), Err)
+}
+
+/// Waits for a recorder that is ending, and says so.
+fn wait_for_end(path: &Path) -> Result<(), SpoolError> {
+    let (begun, mut is_told) = (Instant::now(), false);
+    Spool::wait_for_end(path, |process| {
+        if !is_told {
+            super::tell(&format!(
+                "tracer-agent: process {process}, which recorded, is ending; waiting until it lets go"
+            ));
+            is_told = true;
+        }
+        std::thread::sleep(LOOK);
+        begun.elapsed() < PATIENCE
+    })
 }
 
 fn recover_one(path: &Path, output: Option<Output>, quiet: bool) -> Result<(), CliError> {

@@ -12,11 +12,9 @@
 //! | `horizon` | up to when the records of a CPU are known |
 //! | `head` | what describes the events: a trace file without data |
 //! | `finished` | the file that the recording became |
-//! | `holder` | whether a recorder holds the spool |
 
 mod finished;
 pub(super) mod head;
-mod holder;
 mod horizon;
 mod merged;
 pub(super) mod pages;
@@ -32,13 +30,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{finished::FinishedFile, holder::is_held, merged::Merged, stream::CpuStream};
+use self::{finished::FinishedFile, merged::Merged, stream::CpuStream};
 pub use self::{head::HeadError, merged::LiveStream};
 use super::{
     Manifest, RecordedChannel, Spool, SpoolError, StreamId,
     counts::{Noted, Stage},
     names, pauses,
-    spool::{find, output_of, parse_segment},
+    spool::{find, holder, output_of, parse_segment},
     state, symbols,
     user_symbols::LiveSymbols,
 };
@@ -600,7 +598,8 @@ impl Follower {
     }
 
     fn is_held(&self) -> Result<bool, SpoolError> {
-        is_held(&self.files).map_err(SpoolError::io("find the recorder of", self.dir()))
+        let holder = holder(&self.files).map_err(SpoolError::io("find the recorder of", self.dir()))?;
+        Ok(holder.is_some())
     }
 
     fn read_notes(&mut self) -> Result<(), SpoolError> {
@@ -754,8 +753,8 @@ fn wait_for_start(
 ) -> Result<Option<(Manifest, File)>, SpoolError> {
     loop {
         // Whoever holds the spool may write them until it ends.
-        let may_come =
-            is_there() && is_held(files).map_err(SpoolError::io("find the recorder of", files.path()))?;
+        let may_come = is_there()
+            && holder(files).map_err(SpoolError::io("find the recorder of", files.path()))?.is_some();
         if let Some(manifest) = open(files, "manifest")?
             && let Some(counts) = open(files, "counts")?
             && counts.metadata().map_err(SpoolError::io("look at", files.join("counts")))?.len() > 0

@@ -26,6 +26,7 @@
 //! user that records, nobody else can write to it, and its files are opened below its descriptor.
 
 mod data;
+mod holder;
 mod left;
 mod lock;
 
@@ -45,6 +46,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::data::SpoolTotals;
 pub(super) use self::data::{CpuSpool, HandedStream, SegmentFile, parse_segment, segment_name};
+pub(super) use self::holder::holder;
 pub(super) use self::lock::LOCK;
 use self::lock::{Claim, claim, create_claimed, discard, is_taken, set_aside};
 use super::{
@@ -84,6 +86,22 @@ pub enum SpoolError {
     /// The recording that writes to the spool has not ended.
     #[error("{0} belongs to a recording that is still running; let that one end first")]
     InUse(PathBuf),
+    /// The same, of a process that is known.
+    #[error("{path} belongs to a recording that is still running, process {process}; let that one end first")]
+    InUseBy {
+        /// The spool.
+        path: PathBuf,
+        /// The process that records.
+        process: u32,
+    },
+    /// The process that recorded is ending, and has not let go of the spool.
+    #[error("{path} is held by process {process}, which is ending; try again when that has ended")]
+    Ending {
+        /// The spool.
+        path: PathBuf,
+        /// The process.
+        process: u32,
+    },
     /// A directory of another user, or one that others can write to, or none at all: what is in it may be a
     /// trap.
     #[error(
@@ -225,6 +243,28 @@ impl Spool {
             return Err(SpoolError::InUse(path));
         }
         Ok(Self { parent, name, files, lock })
+    }
+
+    /// Waits until a process that is ending lets go of a spool: closing its events may take seconds. `wait`
+    /// is called with the process until then, and gives whether to look again. A spool that nobody is seen to
+    /// hold needs no wait.
+    ///
+    /// # Errors
+    /// Another process holds it, or `wait` has had enough.
+    pub fn wait_for_end(path: &Path, mut wait: impl FnMut(u32) -> bool) -> Result<(), SpoolError> {
+        let (parent, name) = find(path)?;
+        let Some(files) = lock::open_ours(&parent, &name)? else { return Ok(()) };
+        // What cannot be seen is found out by who takes the lock.
+        while let Ok(Some(process)) = holder(&files) {
+            let path = || files.path().to_owned();
+            if !holder::is_ending(process) {
+                return Err(SpoolError::InUseBy { path: path(), process });
+            }
+            if !wait(process) {
+                return Err(SpoolError::Ending { path: path(), process });
+            }
+        }
+        Ok(())
     }
 
     /// The spools in a directory that is none itself, by name: those of a recording of several files. `None`

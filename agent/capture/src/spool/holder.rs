@@ -1,0 +1,159 @@
+//! Which process holds a spool, found out without taking its lock even for a moment: whoever recovers or
+//! replaces the spool at that moment would be refused.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    os::fd::{AsFd, AsRawFd as _},
+};
+
+use super::LOCK;
+use stdx::output::{Directory, Identity};
+
+/// The longest list of locks that is read.
+const LOCKS_MAX: u64 = 64 << 20;
+
+/// How often the list is read before it is believed that a lock is not in it.
+const LOOKS: u32 = 3;
+
+/// The process that holds the lock of the spool `files`: the one that took it, which others may have it from.
+/// `None` if nobody does.
+///
+/// /proc/locks (proc_locks(5)) has the holders that this process can see: of a recorder outside its PID
+/// namespace it tells nothing.
+pub(crate) fn holder(files: &Directory) -> io::Result<Option<u32>> {
+    let lock = match files.open_file(LOCK) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        lock => lock?,
+    };
+    let Identity { ino, .. } = Identity::of_file(&lock)?;
+    let device = device_of(&lock)?;
+    // The list is read in parts, between which the kernel lets go of it: where locks come and go meanwhile,
+    // it may leave out one that is held all the time (kernel seq_file.rst, "the iterator interface").
+    for _ in 0..LOOKS {
+        let mut locks = String::new();
+        fs::File::open("/proc/locks")?.take(LOCKS_MAX).read_to_string(&mut locks)?;
+        let process = locks.lines().find_map(|line| holder_in(line, device, ino));
+        if process.is_some() {
+            return Ok(process);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a process is about to end, or has ended: what it holds goes with it. Closing thousands of perf
+/// events takes a process many seconds.
+pub(super) fn is_ending(process: u32) -> bool {
+    let read = |name: &str| match fs::read(format!("/proc/{process}/{name}")) {
+        Ok(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+        // It is gone, or ended while it was looked at.
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => None,
+            _ => Some(String::new()),
+        },
+    };
+    read("status").zip(read("stat")).is_none_or(|(status, stat)| shows_end(&status, &stat))
+}
+
+/// Whether proc_pid_status(5) and proc_pid_stat(5) of a process show that it ends: it is dead, a deadly
+/// signal is on its way, or it has the flag PF_EXITING (include/linux/sched.h).
+fn shows_end(status: &str, stat: &str) -> bool {
+    const PF_EXITING: u32 = 4;
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_dead = value("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
+    let is_killed = ["SigPnd:", "ShdPnd:"].into_iter().any(|name| {
+        let pending = value(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        pending.is_some_and(|mask| mask & KILLED != 0)
+    });
+    // The name may have anything in it, brackets too. Flags are the seventh value behind it.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
+    let is_exiting = flags.and_then(|flags| flags.parse::<u32>().ok()).is_some_and(|of| of & PF_EXITING != 0);
+    is_dead || is_killed || is_exiting
+}
+
+/// `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`: number, kind, how it binds, access, process, device and
+/// inode, range. Locks that are waited for have an arrow behind the number.
+fn holder_in(line: &str, device: (u32, u32), ino: u64) -> Option<u32> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    words.next().filter(|kind| *kind == "FLOCK")?;
+    let process = words.nth(2)?.parse().ok()?;
+    let mut parts = words.next()?.split(':');
+    let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+    let found = number().zip(number());
+    let is_it = found == Some(device) && parts.next().and_then(|ino| ino.parse().ok()) == Some(ino);
+    is_it.then_some(process)
+}
+
+/// The number of the device that a file's file system is on, as the list of locks has it: that of its mount.
+/// stat(2) has another on file systems that number their parts (btrfs).
+fn device_of(file: impl AsFd) -> io::Result<(u32, u32)> {
+    let no = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
+    let mount = mount.ok_or_else(|| no("/proc/self/fdinfo does not name the mount of a file"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    // mount id, parent id, major:minor (proc_pid_mountinfo(5)).
+    let of_mount = |line: &str| {
+        let mut words = line.split(' ');
+        let device = (words.next() == Some(mount)).then(|| words.nth(1)).flatten()?;
+        let (major, minor) = device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    mounts.lines().find_map(of_mount).ok_or_else(|| no("/proc/self/mountinfo has no mount of that number"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+
+    #[test]
+    fn lines_of_the_list() {
+        let of = |line| holder_in(line, (0xfe, 0x1), 5678);
+        assert_eq!(of("1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF"), Some(1234));
+        for line in [
+            // It is only waited for.
+            "1: -> FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF",
+            "1: POSIX  ADVISORY  WRITE 1234 fe:01:5678 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 1234 fe:02:5678 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 1234 fe:01:567 0 EOF",
+            "",
+            "1: FLOCK",
+            "1: FLOCK a b c d:e:f g",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn processes_that_end_show_it() {
+        let status = |state: &str, own: &str| {
+            format!("Name:\tx\nState:\t{state}\nSigPnd:\t{own}\nShdPnd:\t0000000000000000\n")
+        };
+        let stat = |flags: u32| format!("7 (a) b) S 1 7 7 0 -1 {flags} 0 0");
+        let (none, kill) = ("0000000000000000", "0000000000000100");
+        assert!(!shows_end(&status("S (sleeping)", none), &stat(0x40_0000)));
+        assert!(shows_end(&status("Z (zombie)", none), &stat(0x40_0000)));
+        assert!(shows_end(&status("R (running)", kill), &stat(0x40_0000)));
+        assert!(shows_end(&status("D (disk sleep)", none), &stat(0x40_0004)));
+        assert!(!shows_end("", ""));
+        assert!(!is_ending(std::process::id()));
+    }
+
+    #[test]
+    fn a_lock_shows_while_it_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Directory::open(dir.path()).unwrap();
+        assert_eq!(holder(&files).unwrap(), None, "there is nothing to lock");
+        let lock = files.create(LOCK).unwrap();
+        assert_eq!(holder(&files).unwrap(), None);
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        assert_eq!(holder(&files).unwrap(), Some(std::process::id()));
+        drop(lock);
+        assert_eq!(holder(&files).unwrap(), None);
+    }
+}
