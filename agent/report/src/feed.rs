@@ -257,7 +257,7 @@ impl<'a> Feed<'a> {
                         file.tasks.learn(pid, task.comm.read(record.data, file.machine), number);
                     }
                 }
-                if let Plugin::Function { ip, parent } = plugin {
+                if let Plugin::Function { ip, parent, .. } = plugin {
                     let name = |at: u64| file.symbols.lookup(at).map(|symbol| symbol.name);
                     let (ip, parent) =
                         (ip.read(record.data, file.machine), parent.read(record.data, file.machine));

@@ -274,6 +274,7 @@ fn text(
     let leaf = item.leaf(data).and_then(|leaf| Some((file.event(leaf)?.plugin.as_ref()?, leaf)));
     let context = Context {
         symbols: file.symbols,
+        signatures: file.signatures,
         machine: file.machine,
         timestamp: item.timestamp,
         in_nanoseconds: file.in_nanoseconds,

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use super::plugin::Signatures;
 use ftrace_event::syscalls::{CallNames, SyscallTable};
 use ftrace_event::{EventTable, FormatError, Machine, Names, PointerStyle, Symbol, SymbolTable, Symbols};
 use tracedat::reader::{ReadError, Reader, Source};
@@ -16,6 +17,7 @@ pub struct TraceFile<S> {
     /// Formats that cannot be parsed: of their records only the bytes are shown.
     unparsed: Vec<(String, FormatError)>,
     symbols: OnceLock<SymbolTable>,
+    signatures: OnceLock<Option<Signatures>>,
     extra_symbols: Vec<u8>,
     /// Those that are laid over all others.
     user_symbols: Vec<u8>,
@@ -53,6 +55,7 @@ impl<S: Source> TraceFile<S> {
             events,
             unparsed,
             symbols: OnceLock::new(),
+            signatures: OnceLock::new(),
             extra_symbols: Vec::new(),
             user_symbols: Vec::new(),
         })
@@ -122,6 +125,12 @@ impl<S: Source> TraceFile<S> {
             table.lay_over(SymbolTable::parse(self.user_symbols.clone()));
             table
         })
+    }
+
+    /// The functions of the kernel, read when they are asked for the first time: a file may have its types.
+    pub(super) fn signatures(&self) -> Option<&Signatures> {
+        let parse = |types| Signatures::parse(types, self.reader.layout().endian);
+        self.signatures.get_or_init(|| self.reader.btf().ok().flatten().and_then(parse)).as_ref()
     }
 
     /// The system calls of the machine that it was recorded on, if the file names that and it is a known one.

@@ -1,7 +1,7 @@
 //! Data that is looked up once per file, event and buffer instead of for every record.
 
 use super::json::Role;
-use super::plugin::{Num, Plugin, States};
+use super::plugin::{Num, Plugin, Signatures, States};
 use super::tasks::Tasks;
 use super::trace_file::TraceFile;
 use ftrace_event::output::Snippet;
@@ -15,6 +15,8 @@ use tracedat::{FileOption, OptionId, Uname};
 pub(super) struct FileView<'a> {
     pub(super) name: &'a str,
     pub(super) symbols: &'a (dyn Symbols + Sync),
+    /// The functions of the kernel, if an event has their arguments.
+    pub(super) signatures: Option<&'a Signatures>,
     pub(super) machine: Machine,
     pub(super) tasks: Tasks,
     pub(super) in_nanoseconds: bool,
@@ -115,6 +117,7 @@ impl<'a> FileView<'a> {
         let mut view = Self {
             name: file.name(),
             symbols: file,
+            signatures: None,
             machine: table.machine(),
             tasks: Tasks::new(&file.reader().metadata().cmdlines),
             in_nanoseconds: file.is_in_nanoseconds(),
@@ -133,6 +136,9 @@ impl<'a> FileView<'a> {
             let roles = if json { Role::of_fields(printer) } else { Box::default() };
             view.events.push(EventView::new(printer, plugins, roles));
             view.by_id[id] = view.events.len() as u32;
+        }
+        if view.events.iter().filter_map(|event| event.plugin.as_ref()).any(Plugin::has_arguments) {
+            view.signatures = file.signatures();
         }
         view
     }

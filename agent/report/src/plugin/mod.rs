@@ -1,11 +1,15 @@
 //! The texts that libtraceevent's plugins and trace-cmd itself print instead of the `print fmt` (plugins/*.c
-//! of libtraceevent 1.7, lib/trace-cmd/trace-ftrace.c of trace-cmd 3.1). An event that lacks a field that its
-//! plugin prints, or has a text where the kernel has a number, has its `print fmt`.
+//! of libtraceevent 1.7, lib/trace-cmd/trace-ftrace.c of trace-cmd 3.1; arguments of functions as of 1.9 and
+//! 3.4). An event that lacks a field that its plugin prints, or has a text where the kernel has a number, has
+//! its `print fmt`.
 
+mod arguments;
 mod kvm;
 mod states;
 
 use super::text::{hex, micros, right, signed, unsigned};
+use arguments::Arguments;
+pub(super) use arguments::Signatures;
 use ftrace_event::output::append_block;
 use ftrace_event::print::MAX_TEXT;
 use ftrace_event::record::{len_until_nul, until_nul};
@@ -94,6 +98,8 @@ impl Task {
 pub(super) struct Graph {
     pub(super) func: Num,
     depth: Num,
+    /// Of a call.
+    arguments: Option<Arguments>,
     /// Of a return, when it was called and when it returned.
     times: Option<(Num, Num)>,
 }
@@ -143,6 +149,7 @@ pub(super) enum Plugin {
     Function {
         ip: Num,
         parent: Num,
+        arguments: Option<Arguments>,
     },
     FunctionRepeats {
         ip: Num,
@@ -160,6 +167,7 @@ pub(super) enum Plugin {
 /// What a plugin knows besides the record.
 pub(super) struct Context<'a> {
     pub(super) symbols: &'a dyn Symbols,
+    pub(super) signatures: Option<&'a Signatures>,
     pub(super) machine: Machine,
     /// The record's time, and how times are shown.
     pub(super) timestamp: u64,
@@ -228,7 +236,9 @@ impl Plugin {
                 numbers: BSS.map(|(name, _)| num(name)),
             },
             ("ftrace", "kernel_stack") if printer.is_kernel_stack() => Self::KernelStack,
-            ("ftrace", "function") => Self::Function { ip: num("ip")?, parent: num("parent_ip")? },
+            ("ftrace", "function") => {
+                Self::Function { ip: num("ip")?, parent: num("parent_ip")?, arguments: Arguments::of(format) }
+            }
             ("ftrace", "func_repeats") => Self::FunctionRepeats {
                 ip: num("ip")?,
                 count: num("count")?,
@@ -239,15 +249,26 @@ impl Plugin {
                 Self::RawData { id: num("id")?, data: data.offset as usize }
             }
             ("ftrace", "funcgraph_entry") => {
-                Self::GraphEntry(Graph { func: num("func")?, depth: num("depth")?, times: None })
+                let arguments = Arguments::of(format);
+                Self::GraphEntry(Graph { func: num("func")?, depth: num("depth")?, arguments, times: None })
             }
             ("ftrace", "funcgraph_exit") => Self::GraphExit(Graph {
                 func: num("func")?,
                 depth: num("depth")?,
+                arguments: None,
                 times: Some((num("calltime")?, num("rettime")?)),
             }),
             _ => return None,
         })
+    }
+
+    /// Whether its texts have arguments of functions.
+    pub(super) fn has_arguments(&self) -> bool {
+        match self {
+            Self::Function { arguments, .. } => arguments.is_some(),
+            Self::GraphEntry(graph) => graph.arguments.is_some(),
+            _ => false,
+        }
     }
 
     /// Whether its texts have line feeds of their own.
@@ -347,7 +368,14 @@ impl Plugin {
                 bss_info(out, numbers.map(|num| num.map(read)));
             }
             Self::KernelStack => return false,
-            Self::Function { ip, .. } => function(out, read(ip), context),
+            Self::Function { ip, arguments, .. } => {
+                function(out, read(ip), context);
+                if let Some((arguments, symbol)) = arguments.zip(context.symbols.lookup(read(ip))) {
+                    out.push(b'(');
+                    arguments.print(out, (symbol.name, context.signatures), record, machine);
+                    out.push(b')');
+                }
+            }
             Self::FunctionRepeats { ip, count, deltas } => {
                 function(out, read(ip), context);
                 out.extend_from_slice(b" (count: ");
@@ -555,8 +583,13 @@ fn graph_entry(out: &mut Vec<u8>, graph: Graph, record: &[u8], context: &Context
         None => out.extend_from_slice(b"             |  "),
     }
     indent(out, graph.depth.read(record, machine));
-    function_name(out, graph.func.read(record, machine), context, b"");
-    out.extend_from_slice(if leaf.is_some() { b"();" } else { b"() {" });
+    let func = graph.func.read(record, machine);
+    function_name(out, func, context, b"");
+    out.push(b'(');
+    if let Some((arguments, symbol)) = graph.arguments.zip(context.symbols.lookup(func)) {
+        arguments.print(out, (symbol.name, context.signatures), record, machine);
+    }
+    out.extend_from_slice(if leaf.is_some() { b");" } else { b") {" });
 }
 
 /// The mark of long times, the time in a column of its own, and the line beside it.
