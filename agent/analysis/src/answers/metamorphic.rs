@@ -112,6 +112,7 @@ const OTHERS: &[&str] = &[
     "kernel",
     "knows_calls",
     "left_out",
+    "mapping",
     "most",
     "most_at_ns",
     "mostly",

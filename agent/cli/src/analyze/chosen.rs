@@ -16,6 +16,8 @@ use analysis::answers::{
     Analysis, Calls, Covered, Io, Irqs, Locks, Memory, OffCpu, Sched, Scope, Summary, Tid, Topic,
 };
 use report::TraceFile;
+use tracedat::FileOption;
+use tracedat::option::ProcMaps;
 use tracedat::reader::Source;
 
 /// The tables of an answer, with so many rows each.
@@ -46,10 +48,24 @@ pub(super) fn ask<S: Source>(
         Topic::Irq => of.ask(Irqs::new(scope), irqs::text),
         Topic::Offcpu => of.ask(OffCpu::new(scope), offcpu::text),
         Topic::Io => of.ask(Io::of(file, scope), io::text),
-        Topic::Locks => of.ask(Locks::new(scope, syscalls, processes(file)), locks::text),
+        Topic::Locks => {
+            let locks = Locks::new(scope, syscalls, processes(file)).with_mappings(mappings(file));
+            of.ask(locks, locks::text)
+        }
         Topic::Memory => of.ask(Memory::new(scope), memory::text),
         Topic::Summary => of.ask(Summary::of(file, scope), summary::text),
     }
+}
+
+/// What processes have mapped, as far as the file says so: nothing, where it does not show which of them run
+/// another program later.
+fn mappings<S: Source>(file: &TraceFile<S>) -> impl Iterator<Item = ProcMaps> {
+    let shows_execs =
+        file.events().iter().any(|event| (event.system(), event.name()) == ("sched", "sched_process_exec"));
+    file.reader().facts().filter(move |_| shows_execs).filter_map(|fact| match fact {
+        FileOption::ProcMaps(maps) => Some(maps.clone()),
+        _ => None,
+    })
 }
 
 /// The threads that there were when the recording began, and when somebody asked for the state later, each

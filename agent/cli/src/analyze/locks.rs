@@ -29,7 +29,7 @@ pub(super) fn text(answer: &LocksAnswer, _: &Covered, limit: usize) -> String {
     for futex in &answer.futexes.locks {
         futexes.row(&[
             &place(&futex.comm, futex.process),
-            &[futex.address.clone(), yes(futex.is_shared)],
+            &[called(&futex.address, futex.mapping.as_deref()), yes(futex.is_shared)],
             &times(&futex.times),
             &failures(&futex.results),
             &[count(futex.open)],
@@ -121,7 +121,7 @@ fn worst(waits: &[FutexWait]) -> String {
             duration(wait.wait_ns),
             seconds(wait.at_ns),
             id(wait.process),
-            wait.address.clone(),
+            called(&wait.address, wait.mapping.as_deref()),
             wait.result.name().to_owned(),
             wait.waker.clone().unwrap_or_else(|| "?".to_owned()),
             id(wait.waker_tid),
@@ -167,6 +167,11 @@ fn threads(answer: &LocksAnswer, limit: usize) -> String {
 
 fn name(lock: &KernelLock) -> String {
     lock.name.clone().unwrap_or_else(|| lock.address.clone())
+}
+
+/// A futex by the name of what is mapped there, without its directory, or by its address.
+fn called(address: &str, mapping: Option<&str>) -> String {
+    mapping.and_then(|path| path.rsplit('/').next()).unwrap_or(address).to_owned()
 }
 
 fn place(comm: &str, process: Option<Tid>) -> [String; 2] {

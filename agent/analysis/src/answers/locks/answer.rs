@@ -117,6 +117,9 @@ pub struct Futex {
     pub comm: String,
     /// The address in the process, in hexadecimal.
     pub address: String,
+    /// What the file says that the process has mapped there, and the offset in it:
+    /// `/usr/lib/libc.so.6+0x1d3c20`, `[heap]+0x2a0`. `None` if that is not known.
+    pub mapping: Option<String>,
     /// Whether it was used without `FUTEX_PRIVATE_FLAG`: other processes may use it too, at addresses of
     /// their own.
     pub is_shared: bool,
@@ -188,6 +191,8 @@ pub struct FutexWait {
     pub process: Option<Tid>,
     /// The address, as in [`Futex`].
     pub address: String,
+    /// The mapping, as in [`Futex`].
+    pub mapping: Option<String>,
     /// For how long.
     pub wait_ns: u64,
     /// When it ended.
@@ -393,6 +398,7 @@ impl Teller<'_, '_> {
             process,
             comm: comm.unwrap_or_default(),
             address: hexadecimal(place.address),
+            mapping: self.locks.mappings.of(place),
             is_shared: of.sum.is_shared,
             times: of.sum.times.told(),
             results: FutexResults::of(&of.sum),
@@ -411,6 +417,7 @@ impl Teller<'_, '_> {
             comm: comm.to_owned(),
             process: place.process.map(|process| process.pid),
             address: hexadecimal(place.address),
+            mapping: self.locks.mappings.of(place),
             wait_ns: longest.time,
             at_ns: longest.at,
             result: longest.result,

@@ -7,6 +7,7 @@
 //! | `kernel` | waits for locks of the kernel |
 //! | `process` | which process a thread is of |
 //! | `futex` | waits for futexes, and who wakes at them |
+//! | `mapping` | what a process has mapped where a futex is |
 //! | `caller` | which function waits for a lock, and what a lock is called |
 //! | `answer` | what is told at the end |
 
@@ -15,6 +16,7 @@ mod caller;
 mod futex;
 mod kernel;
 mod kind;
+mod mapping;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,7 @@ pub use self::{
 use self::{
     futex::{Does, Futexes, Open},
     kernel::{KernelLocks, Wait, Waits},
+    mapping::Mappings,
     process::{Process, Processes},
 };
 use super::{
@@ -41,6 +44,7 @@ use super::{
     who::Who,
 };
 use ftrace_event::syscalls::{ANY_CALL, CallNames};
+use tracedat::option::ProcMaps;
 
 /// What is known of a thread.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +82,7 @@ pub struct Locks {
     scope: Scope,
     threads: Threads<State>,
     processes: Processes,
+    mappings: Mappings,
     kernel: KernelLocks,
     futexes: Futexes,
     losses: u64,
@@ -98,12 +103,20 @@ impl Locks {
             scope,
             threads: Threads::default(),
             processes: Processes::new(threads),
+            mappings: Mappings::default(),
             kernel: KernelLocks::default(),
             futexes: Futexes::new(&calls.into()),
             losses: 0,
             awaits: None,
             generation: 0,
         }
+    }
+
+    /// The same, with what processes have mapped: a futex is named by that.
+    #[must_use]
+    pub fn with_mappings(mut self, processes: impl IntoIterator<Item = ProcMaps>) -> Self {
+        self.mappings = Mappings::new(processes);
+        self
     }
 
     fn find(&mut self, tid: Tid) -> Option<(usize, &mut State)> {

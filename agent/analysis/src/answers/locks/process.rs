@@ -16,6 +16,13 @@ pub(super) struct Process {
     number: u32,
 }
 
+impl Process {
+    /// Whether it was there before the recording, with the program that it had then.
+    pub(super) fn was_before(self) -> bool {
+        self.number == 0
+    }
+}
+
 /// Processes, as far as they are known: of threads that were there before, by the file's list of them, of
 /// others by what they share with the one that made them.
 #[derive(Clone, Debug, Default)]

@@ -264,6 +264,43 @@ fn the_same_address_is_another_lock_in_another_process() {
 }
 
 #[test]
+fn futexes_are_named_by_what_their_processes_have_mapped() {
+    let map = |start, end, path: &str| tracedat::option::ProcMap { start, end, path: path.to_owned() };
+    let of = |pid, maps| ProcMaps { pid, name: String::new(), maps };
+    let lib = map(0x7000, 0x9000, "/lib/libc.so.6");
+    let mut story = Story::new(&[(7, 7), (8, 7), (9, 9), (20, 20)]);
+    story.0 = story.0.with_mappings([
+        of(7, vec![lib.clone(), map(0x1000, 0x2000, "/bin/a b"), map(0x3000, 0x5000, "[heap]")]),
+        of(20, vec![lib]),
+    ]);
+    for (time, tid, address) in
+        [(1, 7, 0x1000), (2, 8, 0x1fff), (3, 8, 0x2000), (4, 7, 0x8010), (5, 7, 0x9000), (6, 9, 0x7000)]
+    {
+        story.call((10 * time, 10 * time + 5), tid, (address, WAIT), 0);
+    }
+    story.call((100, 110), 20, (0x7004, WAIT), 0);
+    story.of_thread(120, 20, Known::Exec { tid: 20, from: None });
+    story.call((130, 140), 20, (0x7004, WAIT), 0);
+    let answer = story.answer(400);
+    let mut told: Vec<_> = (answer.futexes.locks.iter())
+        .map(|lock| (lock.process.unwrap(), &*lock.address, lock.mapping.as_deref()))
+        .collect();
+    told.sort_unstable();
+    let expected = [
+        (7, "0x1000", Some("/bin/a b")),
+        (7, "0x1fff", Some("/bin/a b+0xfff")),
+        (7, "0x2000", None),
+        (7, "0x8010", Some("/lib/libc.so.6+0x1010")),
+        (7, "0x9000", None),
+        (9, "0x7000", None),
+        (20, "0x7004", None),
+        (20, "0x7004", Some("/lib/libc.so.6+0x4")),
+    ];
+    assert_eq!(told, expected);
+    assert!(answer.futexes.worst.iter().any(|wait| wait.mapping.as_deref() == Some("/bin/a b")));
+}
+
+#[test]
 fn waits_end_in_different_ways() {
     let mut story = Story::new(&[(1, 1), (2, 1)]);
     for (nth, result) in [0, -11, -110, -4, -512, -516, -22].into_iter().enumerate() {
