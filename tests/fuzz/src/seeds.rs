@@ -99,13 +99,18 @@ my prog 7/8 [001]  35.441351460:   sched:sched_wakeup: comm=x pid=5 target_cpu=0
 true    -1 [001]  35.441352:     sched:sched_wakeup: comm=y pid=6 target_cpu=000
 ";
 
-/// A stream of `perf record`: an event, its format, the name of a task, two samples, of which one has a call
-/// chain, and a loss.
-fn perf_stream(endian: Endian) -> Vec<u8> {
+/// A stream of `perf record`, or with records of simpleperf: an event, its format, the name of a task, two
+/// samples, of which one has a call chain, and a loss.
+fn perf_stream(endian: Endian, is_simpleperf: bool) -> Vec<u8> {
     let u32s = |values: &[u32]| -> Vec<u8> { values.iter().flat_map(|value| endian.u32(*value)).collect() };
     let u64s = |values: &[u64]| -> Vec<u8> { values.iter().flat_map(|value| endian.u64(*value)).collect() };
     let record = |kind: u32, body: &[u8]| {
         [&endian.u32(kind)[..], &endian.u16(0), &endian.u16(body.len() as u16 + 8), body].concat()
+    };
+    // Records of simpleperf have sizes of 32 bits, the upper half first.
+    let long_record = |kind: u32, body: &[u8]| {
+        let size = body.len() as u32 + 8;
+        [&endian.u32(kind)[..], &endian.u16((size >> 16) as u16), &endian.u16(size as u16), body].concat()
     };
     // TID, TIME, CALLCHAIN, CPU, RAW, IDENTIFIER.
     let sample_type = 2 | 4 | 32 | 128 | 1024 | 65536;
@@ -129,12 +134,19 @@ fn perf_stream(endian: Endian) -> Vec<u8> {
         record(9, &[head.concat(), u64s(chain), u32s(&[raw.len() as u32]), raw].concat())
     };
     let end = [u32s(&[7, 7]), u64s(&[15]), u32s(&[1, 0]), u64s(&[5])].concat();
+    let descriptions = if is_simpleperf {
+        let whole = long_record(32777, &[u32s(&[formats.len() as u32]), formats].concat());
+        let pieces = whole.chunks(100).map(|piece| long_record(32772, piece));
+        // The end of the pieces, and an id of the event.
+        pieces.chain([long_record(32773, &[]), long_record(32774, &u64s(&[1, 0, 5]))]).collect::<Vec<_>>()
+    } else {
+        vec![record(66, &u32s(&[formats.len() as u32, 0])), formats]
+    };
     let magic = u64::from_le_bytes(*b"PERFILE2");
     [
         u64s(&[magic, 16]),
         record(64, &[attr, u64s(&[5])].concat()),
-        record(66, &u32s(&[formats.len() as u32, 0])),
-        formats,
+        descriptions.concat(),
         record(3, &[u32s(&[7, 7]), b"worker\0\0".to_vec(), end.clone()].concat()),
         sample(20, &[kernel, 0xffff_ffff_8100_0000]),
         record(2, &[u64s(&[5, 3]), end].concat()),
@@ -186,8 +198,9 @@ pub(crate) fn write(root: &Path) -> Result {
     put(root, "latency", "irqsoff", LATENCY_TEXT)?;
     put(root, "systrace", "page", SYSTRACE_TEXT)?;
     put(root, "systrace", "quoted", QUOTED_TEXT)?;
-    put(root, "perf", "stream", &perf_stream(Endian::Little))?;
-    put(root, "perf", "big-stream", &perf_stream(Endian::Big))?;
+    put(root, "perf", "stream", &perf_stream(Endian::Little, false))?;
+    put(root, "perf", "big-stream", &perf_stream(Endian::Big, false))?;
+    put(root, "perf", "simpleperf", &perf_stream(Endian::Little, true))?;
     {
         spool(root)?;
         piped(root)?;
