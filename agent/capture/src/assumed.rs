@@ -7,16 +7,13 @@ use std::path::Path;
 use super::{Manifest, RecordedChannel, Spool, SpoolError, StreamId, spool::SegmentFile};
 use kernel::tracefs::{Tracefs, TracefsError};
 use spec::{CHANNELS_MAX, EventName, TraceClock};
-use tracedat::ledger::UNKNOWN_THREADS;
+use tracedat::ledger::UNKNOWN_CHOICE;
 use tracedat::{BLOCK_HEADER_LEN, Compression};
 
 /// The first bytes of a zstd frame.
 const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 /// The clock that recordings have unless something else is wanted.
 const CLOCK: TraceClock = TraceClock::Mono;
-
-/// Lines of a ledger about the choice of threads and of CPUs.
-const UNKNOWN_CHOICE: [&str; 2] = [UNKNOWN_THREADS, "CPUs that are not known"];
 
 /// A manifest, and what it assumes: nothing, if it is the recording's own.
 pub(super) struct Found {

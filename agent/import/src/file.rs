@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
+use super::provenance::{self, Counted};
 use super::sink::{Event, Facts, LOSS, Lost, Stream};
 use super::sink::{MAX_CPUS, is_of_state_dump};
 use super::spool::Merge;
-use super::{BufferId, ImportError, Imported, Sink, event, provenance};
+use super::{BufferId, ImportError, Imported, Sink, event};
 use ftrace_event::{Cmdlines, Endian};
 use tracedat::initial_state::{Host, InitialState, Thread};
 use tracedat::layout::MIN_PAGE_SIZE;
@@ -81,17 +82,19 @@ pub(super) fn write<W: Write + Seek>(
         ..Ledger::default()
     };
     let dump: Vec<bool> = events.iter().map(|event| is_of_state_dump(&event.name)).collect();
-    let mut dumped = Vec::new();
+    let mut counted = Counted::default();
     let streams: BTreeMap<(BufferId, u32), Stream> = streams.into_iter().collect();
     for (index, name) in buffers.iter().enumerate() {
         let id = BufferId(index as u32);
         let mut cpus = Vec::new();
+        let mut by_kind = vec![0; events.len()];
         {
             let clock = facts.clock.as_str();
             let mut buffer = writer.begin_buffer(Buffer { name, clock, page_size: layout.page_size })?;
             for ((_, cpu), Stream { index, lost }) in streams.range((id, 0)..=(id, u32::MAX)) {
                 let items = spool.take(*index)?;
-                let mut records = Records { endian, ids: &ids, dump: &dump, items, layout };
+                let by_kind = &mut by_kind;
+                let mut records = Records { endian, ids: &ids, dump: &dump, items, layout, by_kind };
                 let written = records.write(&mut buffer, *cpu)?;
                 imported.add(written, *lost);
                 cpus.push((*cpu, written, *lost));
@@ -100,9 +103,10 @@ pub(super) fn write<W: Write + Seek>(
         }
         statistics(&mut writer, name, &cpus)?;
         ledger.cpus.extend(cpus.iter().map(|(cpu, written, lost)| ledger_row(name, *cpu, *written, *lost)));
-        dumped.extend(cpus.iter().map(|(_, written, _)| written.dumped));
+        counted.dumped.extend(cpus.iter().map(|(_, written, _)| written.dumped));
+        counted.events.insert(name.clone(), by_event(&events, &dump, &by_kind));
     }
-    for ledger in provenance::ledgers(ledger, &dumped, &facts.provenance.ledgers, MAX_CPUS) {
+    for ledger in provenance::ledgers(ledger, &counted, &facts.provenance.ledgers, MAX_CPUS) {
         writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes: ledger.to_bytes() })?;
     }
     if let Some((first, _)) = imported.span.filter(|_| !processes.is_empty()) {
@@ -112,6 +116,13 @@ pub(super) fn write<W: Write + Seek>(
         writer.option(&FileOption::Unknown { id: InitialState::OPTION, bytes })?;
     }
     Ok((writer.finish()?, imported))
+}
+
+/// The records of each event that has some and is none of a state dump.
+fn by_event(events: &[Event], dump: &[bool], by_kind: &[u64]) -> BTreeMap<String, u64> {
+    let counts = events.iter().zip(dump).zip(by_kind);
+    let counts = counts.filter(|((_, is_dumped), count)| !**is_dumped && **count != 0);
+    counts.map(|((event, _), count)| (format!("{}:{}", event.system, event.name), *count)).collect()
 }
 
 /// The threads whose processes the source has, as our recorder would have seen them when it began.
@@ -307,6 +318,8 @@ struct Records<'a> {
     dump: &'a [bool],
     items: Merge<'a>,
     layout: PageLayout,
+    /// By event, how many there are.
+    by_kind: &'a mut [u64],
 }
 
 impl Records<'_> {
@@ -315,7 +328,7 @@ impl Records<'_> {
         buffer: &mut BufferWriter<'_, W>,
         cpu: u32,
     ) -> Result<Written, ImportError> {
-        let Self { endian, ids, dump, items, layout } = self;
+        let Self { endian, ids, dump, items, layout, by_kind } = self;
         let mut out = buffer.begin_cpu(cpu)?;
         let mut pages = PageBuilder::with_layout(*layout);
         let mut record = Vec::new();
@@ -342,6 +355,9 @@ impl Records<'_> {
                 }
             }
             written.events += 1;
+            if let Some(count) = by_kind.get_mut(kind as usize) {
+                *count += 1;
+            }
             written.dumped += u64::from(dump.get(kind as usize).copied().unwrap_or(false));
             written.span = Some((written.span.map_or(time, |span| span.0), time));
         }

@@ -1,6 +1,6 @@
 //! What a source has of the recording that it was exported from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stdx::escapes;
 use tracedat::Uname;
@@ -8,6 +8,7 @@ use tracedat::initial_state::Host;
 use tracedat::ledger::{Ledger, LedgerCpu};
 use tracedat::provenance::{BufferName, Provenance, Texts, Threads};
 
+use crate::sink::is_of_state_dump;
 use crate::{BufferId, Sink};
 
 /// The provenance that a source has, if it has any: all but times, clocks and names of buffers is taken.
@@ -58,15 +59,34 @@ pub(crate) fn threads(threads: &Threads, sink: &mut Sink<'_>) {
     }
 }
 
+/// The counts of a source. Those of CPUs are in its ledger.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// For each CPU of the ledger, how many of its records are an exporter's state dump, which no recording
+    /// counts.
+    pub(crate) dumped: Vec<u64>,
+    /// Records by buffer and event (`system:name`), without those of a state dump.
+    pub(crate) events: ByEvent,
+}
+
+/// Records by buffer and event.
+pub(crate) type ByEvent = BTreeMap<String, BTreeMap<String, u64>>;
+
 /// The ledgers of an imported file: `own` has the counts of its CPUs and its clock, and gets what was chosen
-/// and left out from the first one of the recording. `dumped` has for each of those CPUs how many of its
-/// records are an exporter's state dump, which no recording counts.
+/// and left out from the first one of the recording.
 ///
 /// Somebody may have cut the source since it was exported. Counts of the recording are taken only if the
 /// source has as many records as they say.
-pub(crate) fn ledgers(own: Ledger, dumped: &[u64], of_recording: &[Ledger], most_cpus: u32) -> Vec<Ledger> {
+pub(crate) fn ledgers(
+    own: Ledger,
+    counted: &Counted,
+    of_recording: &[Ledger],
+    most_cpus: u32,
+) -> Vec<Ledger> {
     let Some((first, others)) = of_recording.split_first() else { return vec![own] };
     let key = |row: &LedgerCpu| (row.channel.clone(), row.cpu);
+    let Counted { dumped, events } = counted;
+    let has_events = has_events(of_recording, events);
     let dumped = dumped.iter().copied().chain(std::iter::repeat(0));
     let counted: BTreeMap<_, (u64, u64)> = own
         .cpus
@@ -84,8 +104,9 @@ pub(crate) fn ledgers(own: Ledger, dumped: &[u64], of_recording: &[Ledger], most
         let sum = rows.iter().try_fold(0_u64, |sum, row| sum.checked_add(row.stored?));
         sum.is_some_and(|count| count == stored || count.checked_add(dumped) == Some(stored))
     });
-    let has_all =
-        |ledger: &Ledger| !ledger.part && ledger.cpus.iter().all(|row| of_cpus.contains_key(&key(row)));
+    let has_all = |ledger: &Ledger| {
+        has_events && !ledger.part && ledger.cpus.iter().all(|row| of_cpus.contains_key(&key(row)))
+    };
     // Further ledgers of a file that was imported have no rows.
     let has_all_of_all = of_recording.iter().all(has_all) && !of_cpus.is_empty();
     let of_file = |ledger: &Ledger| {
@@ -125,6 +146,50 @@ pub(crate) fn ledgers(own: Ledger, dumped: &[u64], of_recording: &[Ledger], most
         ..of_file(other)
     });
     std::iter::once(ledger).chain(others).collect()
+}
+
+/// Whether a source can have all records that ledgers count by event.
+///
+/// An import may give events other names. Those whose names are not in the ledgers are counted together.
+fn has_events(of_recording: &[Ledger], found: &ByEvent) -> bool {
+    let mut told = ByEvent::new();
+    for ledger in of_recording {
+        // Without its counts, any number may be right.
+        let Some(rows) = &ledger.events else { return true };
+        for row in rows.iter().filter(|row| !is_state_dump(&row.event)) {
+            let count = told.entry(row.channel.clone()).or_default().entry(row.event.clone()).or_default();
+            *count = count.saturating_add(row.recorded);
+        }
+    }
+    let mut stored: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in of_recording.iter().flat_map(|ledger| &ledger.cpus) {
+        let sum = stored.entry(&row.channel).or_default();
+        *sum = sum.saturating_add(row.stored.unwrap_or(0));
+    }
+    let none = BTreeMap::new();
+    let channels: BTreeSet<&String> = told.keys().chain(found.keys()).collect();
+    channels.into_iter().all(|channel| {
+        let [told, found] = [&told, found].map(|of| of.get(channel).unwrap_or(&none));
+        let sum = |of: &BTreeMap<String, u64>| of.values().copied().fold(0, u64::saturating_add);
+        let stored = stored.get(channel.as_str()).copied().unwrap_or(0);
+        // Of what was recorded, some may not have reached the file; a ledger may not have all that it counts.
+        let (is_all, has_others) = (sum(told) == stored, sum(told) < stored);
+        let is_possible = |found: u64, told: u64| if is_all { found == told } else { found <= told };
+        let (mut others_found, mut others_told) = (sum(found), 0_u64);
+        let are_known_possible = told.iter().all(|(event, told)| {
+            let Some(found) = found.get(event) else {
+                others_told = others_told.saturating_add(*told);
+                return true;
+            };
+            others_found = others_found.saturating_sub(*found);
+            is_possible(*found, *told)
+        });
+        are_known_possible && (has_others || is_possible(others_found, others_told))
+    })
+}
+
+fn is_state_dump(event: &str) -> bool {
+    event.split_once(':').is_some_and(|(_, name)| is_of_state_dump(name))
 }
 
 /// The ledger of a recording of which the file has a part only: what was chosen, and nothing that was
@@ -170,6 +235,63 @@ mod tests {
             lost: Losses(if lost == 0 { vec![] } else { vec![(cause.to_owned(), lost)] }),
             ..LedgerCpu::default()
         }
+    }
+
+    fn ledgers(own: Ledger, dumped: &[u64], of_recording: &[Ledger], most_cpus: u32) -> Vec<Ledger> {
+        // As many of each event as the ledgers say.
+        let mut events = ByEvent::new();
+        for row in of_recording.iter().filter_map(|ledger| ledger.events.as_ref()).flatten() {
+            let count = events.entry(row.channel.clone()).or_default().entry(row.event.clone()).or_default();
+            *count += row.recorded;
+        }
+        super::ledgers(own, &Counted { dumped: dumped.to_vec(), events }, of_recording, most_cpus)
+    }
+
+    #[test]
+    fn counts_by_event_are_those_of_the_source() {
+        let event = |channel: &str, event: &str, recorded| LedgerEvent {
+            channel: channel.into(),
+            event: event.into(),
+            recorded,
+            ..LedgerEvent::default()
+        };
+        let in_channel = |channel: &str, row: LedgerCpu| LedgerCpu { channel: channel.into(), ..row };
+        let own =
+            Ledger { cpus: vec![row(0, 9, 0, ""), in_channel("x", row(0, 2, 0, ""))], ..Ledger::default() };
+        let of = |recorded: [u64; 3]| Ledger {
+            covered: Some(Covered { from_ns: 1, to_ns: 9 }),
+            cpus: own.cpus.clone(),
+            events: Some(vec![
+                event("", "a:a", recorded[0]),
+                event("", "a:b", recorded[1]),
+                event("x", "a:a", recorded[2]),
+                event("", "l:lttng_statedump_start", 7),
+            ]),
+            ..Ledger::default()
+        };
+        let is_whole = |ledger: Ledger, events: &[(&str, &str, u64)]| {
+            let mut counted = Counted::default();
+            for (channel, event, count) in events {
+                counted.events.entry((*channel).into()).or_default().insert((*event).into(), *count);
+            }
+            let made = super::ledgers(own.clone(), &counted, &[ledger], 8);
+            assert_eq!(made[0].events.is_some(), made[0].covered.is_some());
+            made[0].events.is_some()
+        };
+        assert!(is_whole(of([4, 5, 2]), &[("", "a:a", 4), ("", "a:b", 5), ("x", "a:a", 2)]));
+        // One of them has another name here.
+        assert!(is_whole(of([4, 5, 2]), &[("", "a:a", 4), ("", "other:b", 5), ("x", "text:line", 2)]));
+        // As many on each CPU, and others.
+        assert!(!is_whole(of([4, 5, 2]), &[("", "a:a", 5), ("", "a:b", 4), ("x", "a:a", 2)]));
+        assert!(!is_whole(of([4, 5, 2]), &[("", "a:a", 9), ("x", "a:a", 2)]));
+        assert!(!is_whole(of([4, 5, 2]), &[("", "a:a", 4), ("", "other:b", 5), ("x", "a:a", 1)]));
+        assert!(!is_whole(of([4, 5, 2]), &[("", "a:a", 4), ("", "a:b", 5)]));
+        // Some of the recorded ones did not reach the file.
+        assert!(is_whole(of([40, 5, 2]), &[("", "a:a", 4), ("", "a:b", 5), ("x", "a:a", 2)]));
+        assert!(!is_whole(of([40, 5, 2]), &[("", "a:a", 3), ("", "a:b", 6), ("x", "a:a", 2)]));
+        // The ledger does not have all events.
+        assert!(is_whole(of([4, 1, 2]), &[("", "a:a", 4), ("", "a:b", 1), ("", "a:c", 4), ("x", "a:a", 2)]));
+        assert!(!is_whole(of([4, 1, 2]), &[("", "a:a", 5), ("", "a:c", 4), ("x", "a:a", 2)]));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use recording::{Format, Job, NotCarried, Recording};
 use stdx::output::Directory;
 use tracedat::initial_state::{BlockDevice, Host, InitialState, Thread};
 use tracedat::ledger::{
-    Covered, EventChoice, Ledger, LedgerCpu, LedgerEvent, LedgerSilent, Losses, Pause, VERSION,
+    Covered, EventChoice, Ledger, LedgerCpu, LedgerEvent, LedgerSilent, Losses, Pause, UNKNOWN_CHOICE,
+    VERSION,
 };
 use tracedat::page::{PageBuilder, Push};
 use tracedat::{
@@ -119,6 +120,9 @@ fn exit(thread: u32) -> Vec<u8> {
 /// A buffer: its name, and the records of each CPU with their times and what was lost before them.
 type Records = (&'static str, Vec<Vec<(u64, u64, Vec<u8>)>>);
 
+/// The name of the second buffer.
+const OTHER: &str = "a/b \u{e9}";
+
 fn buffers() -> Vec<Records> {
     let first = vec![
         (1000, 0, switch(10, 1, 11)),
@@ -134,12 +138,17 @@ fn buffers() -> Vec<Records> {
     ];
     let second = vec![(1200, 0, switch(0, 0, 12)), (2800, 0, switch(12, 1, 0))];
     let other = vec![(1100, 0, enter(11)), (1300, 2, exit(11))];
-    vec![("", vec![first, second]), ("a/b \u{e9}", vec![other])]
+    vec![("", vec![first, second]), (OTHER, vec![other])]
 }
 
 fn ledger(offset: Option<i64>) -> Ledger {
-    let row =
-        |event: &str| LedgerEvent { event: event.into(), lane: "fast".into(), ..LedgerEvent::default() };
+    let row = |event: &str, recorded| LedgerEvent {
+        event: event.into(),
+        lane: "fast".into(),
+        recorded,
+        ..LedgerEvent::default()
+    };
+    let other = |event: &str| LedgerEvent { channel: OTHER.into(), ..row(event, 1) };
     let lost = |events| Losses(if events == 0 { vec![] } else { vec![("ring_full".into(), events)] });
     let cpu = |channel: &str, cpu, stored, events| LedgerCpu {
         channel: channel.into(),
@@ -164,17 +173,19 @@ fn ledger(offset: Option<i64>) -> Ledger {
         only: vec!["the command".into(), "CPUs 0-1".into()],
         recursion_misses: Some(2),
         skips_uncounted: true,
-        cpus: vec![cpu("", 0, 10, 4), cpu("", 1, 2, 0), cpu("a/b \u{e9}", 0, 2, 2), cpu("", 2, 0, 0)],
+        cpus: vec![cpu("", 0, 10, 4), cpu("", 1, 2, 0), cpu(OTHER, 0, 2, 2), cpu("", 2, 0, 0)],
         events: Some(vec![
-            row("sched:sched_switch"),
+            row("sched:sched_switch", 6),
             LedgerEvent {
                 filter: Some("nr_sector > 4 && \"\u{e9}\"".into()),
                 filtered: 9,
-                ..row("block:block_rq_issue")
+                ..row("block:block_rq_issue", 1)
             },
-            LedgerEvent { every_thread: true, ..row("block:block_rq_complete") },
-            LedgerEvent { sampled_out: 5, since_ns: Some(1400), ..row("syscalls:sys_enter_read") },
-            row("syscalls:sys_exit_read"),
+            LedgerEvent { every_thread: true, ..row("block:block_rq_complete", 1) },
+            LedgerEvent { sampled_out: 5, since_ns: Some(1400), ..row("syscalls:sys_enter_read", 2) },
+            row("syscalls:sys_exit_read", 2),
+            other("syscalls:sys_enter_read"),
+            other("syscalls:sys_exit_read"),
         ]),
         silent: Some(vec![LedgerSilent {
             channel: String::new(),
@@ -325,7 +336,8 @@ const FORMATS: [&dyn Format; 3] = [&Ctf::Kernel, &Ctf::Lttng, &PerfScript];
 fn what_was_chosen_and_counted_is_in_every_import() {
     for format in FORMATS {
         let dir = tempfile::tempdir().unwrap();
-        let second = Ledger { only: vec!["CPUs 1".into()], cpus: vec![], ..ledger(Some(0)) };
+        let events = Some(vec![]);
+        let second = Ledger { only: vec!["CPUs 1".into()], cpus: vec![], events, ..ledger(Some(0)) };
         let path = original(dir.path(), &[ledger(Some(0)), second.clone()]);
         let back = again(&path, format, dir.path());
         let found: Vec<Ledger> = Ledger::all_of(&opened(&back)).collect();
@@ -389,6 +401,23 @@ fn an_export_that_was_cut_has_no_counts_of_the_whole() {
         assert_eq!(of_cpu(0), [(Some(3), 4)], "{name}");
         assert!(of_cpu(1).is_empty() || of_cpu(1) == [(None, 0)], "{name}: {:?}", of_cpu(1));
     }
+}
+
+#[test]
+fn an_event_that_was_renamed_since_has_no_counts_of_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = original(dir.path(), &[ledger(Some(0))]);
+    let source = exported(&path, &PerfScript, dir.path()).0;
+    let of = |source: &Path| Ledger::of(&opened(&imported(source, dir.path()).0)).unwrap();
+    assert_eq!(of(&source).events.map(|rows| rows.len()), Some(7));
+    // As many on each CPU, and of a buffer one more of this event and one less of that one.
+    let text = fs::read_to_string(&source).unwrap();
+    let copy = dir.path().join("renamed");
+    let (before, after) = text.rsplit_once("syscalls:sys_exit_read: ").unwrap();
+    fs::write(&copy, [before, "block:block_rq_issue: ", after].concat()).unwrap();
+    let found = of(&copy);
+    assert_eq!((&found.events, found.covered), (&None, None));
+    assert_eq!(found.event_choices().len(), 3);
 }
 
 #[test]
@@ -591,7 +620,10 @@ fn texts_of_others_and_damaged_ones_change_nothing_but_what_they_say() {
     assert_eq!(named.map(|(_, count)| count).sum::<u64>(), 2);
     let file = opened(&back);
     let found = Ledger::of(&file).unwrap();
-    assert_eq!((found.only.len(), found.events, found.realtime_offset_ns), (0, None, Some(5)));
+    assert_eq!(
+        (&*found.only, found.events, found.realtime_offset_ns),
+        (&UNKNOWN_CHOICE.map(str::to_owned)[..], None, Some(5))
+    );
     // The same lines in a text that is not ours are comments.
     let foreign = dir.path().join("foreign");
     let first = text.find('\n').unwrap();

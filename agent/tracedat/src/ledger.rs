@@ -103,6 +103,9 @@ pub struct Ledger {
 /// whose manifest was lost.
 pub const UNKNOWN_THREADS: &str = "threads that are not known";
 
+/// [`Ledger::only`] of a recording of which nobody knows whose threads it has, and of which CPUs.
+pub const UNKNOWN_CHOICE: [&str; 2] = [UNKNOWN_THREADS, "CPUs that are not known"];
+
 /// Which firings of an event were to be recorded, beside the choice of threads and CPUs ([`Ledger::only`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventChoice {
@@ -131,6 +134,12 @@ impl EventChoice {
 }
 
 impl Ledger {
+    /// That of a part of a recording whose ledger is missing.
+    pub fn unknown() -> Self {
+        let only = UNKNOWN_CHOICE.map(str::to_owned).into();
+        Self { version: VERSION, part: true, only, ..Self::default() }
+    }
+
     /// What is known of each event that fired, or of those in [`Ledger::choices`].
     pub fn event_choices(&self) -> Vec<EventChoice> {
         match &self.events {

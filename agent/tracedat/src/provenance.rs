@@ -27,8 +27,8 @@ const MAX_MEMBER: usize = 8 << 20;
 const MAX_THREADS: usize = 1 << 17;
 /// Most buffers that are read.
 const MAX_BUFFERS: usize = 1 << 12;
-/// Most ledgers that are taken.
-const MAX_LEDGERS: usize = 64;
+/// Most ledgers that are written and read.
+const MAX_LEDGERS: usize = 1 << 12;
 
 /// The conditions that a recording was made under. Members that are not known are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub struct Provenance {
     /// Threads with their names and processes.
     pub threads: Threads,
     /// The ledgers, of which importers take the choices of threads, CPUs and events, and the counts of events
-    /// that were left out. Times are those of the records.
+    /// that were left out. Times are those of the records. [`Ledger::unknown`] stands for those that are
+    /// damaged or too many.
     pub ledgers: Vec<Ledger>,
 }
 
@@ -137,34 +138,46 @@ impl Provenance {
         let mut written =
             Written { threads_left_out: (list.len() - some.len()) as u64, ..Written::default() };
         if let Some(clock) = clock {
-            written.add("clock", clock);
+            written.add_or_leave_out("clock", clock);
         }
         if let Some(machine) = machine {
-            written.add("machine", machine);
+            written.add_or_leave_out("machine", machine);
         }
         if let Some(recorder) = recorder {
-            written.add("recorder", recorder);
+            written.add_or_leave_out("recorder", recorder);
         }
         if !buffers.is_empty() {
-            written.add("buffers", buffers);
+            written.add_or_leave_out("buffers", buffers);
         }
         if !some.is_empty() {
-            written.add("threads", &Threads { at_start: *at_start, list: some.to_vec() });
+            let threads = Threads { at_start: *at_start, list: some.to_vec() };
+            written.add_or_leave_out("threads", &threads);
         }
         if !ledgers.is_empty() {
-            written.add("ledgers", ledgers);
+            let is_added = ledgers.len() <= MAX_LEDGERS && written.add("ledgers", ledgers);
+            if !is_added {
+                written.left_out.push("ledgers");
+                // Without any, readers would take the recording for one of all threads.
+                written.add("ledgers", &[Ledger::unknown()]);
+            }
         }
         written
     }
 }
 
 impl Written {
-    fn add(&mut self, name: &'static str, member: &impl Serialize) {
+    fn add_or_leave_out(&mut self, name: &'static str, member: &impl Serialize) {
+        if !self.add(name, member) {
+            self.left_out.push(name);
+        }
+    }
+
+    /// Adds a member, unless it is too long.
+    fn add(&mut self, name: &str, member: &impl Serialize) -> bool {
         // Neither maps with keys that are no texts nor writing to memory fail.
         let text = ascii(&serde_json::to_string(member).unwrap_or_default());
         if text.len() > MAX_MEMBER {
-            self.left_out.push(name);
-            return;
+            return false;
         }
         let mut rest = text.as_str();
         for number in 0.. {
@@ -176,6 +189,7 @@ impl Written {
                 break;
             }
         }
+        true
     }
 }
 
@@ -241,6 +255,9 @@ impl Texts {
             let is_taken = !is_broken && all.take(name, &text);
             if !is_taken {
                 damaged.push(name);
+                if name == "ledgers" {
+                    all.ledgers = vec![Ledger::unknown()];
+                }
             }
         }
         (all, damaged)
@@ -314,6 +331,21 @@ mod tests {
         assert_eq!(of(MAX_LEDGERS + 1), (false, 0));
         assert!(!Provenance::default().take("ledgers", "[] []"));
     }
+
+    #[test]
+    fn of_too_many_ledgers_the_choice_is_unknown() {
+        let of = |ledgers| Provenance { ledgers, ..Provenance::default() };
+        // Rotated files of an hour, and more.
+        let all = of(vec![Ledger::default(); 65]);
+        assert_eq!(read(&all.texts().texts), (all.clone(), vec![]));
+        let long = Ledger { only: vec!["x".repeat(MAX_MEMBER)], ..Ledger::default() };
+        for ledgers in [vec![Ledger::default(); MAX_LEDGERS + 1], vec![long]] {
+            let written = of(ledgers).texts();
+            assert_eq!(written.left_out, ["ledgers"]);
+            assert_eq!(read(&written.texts).0.ledgers, [Ledger::unknown()]);
+        }
+    }
+
     use crate::ledger::{LedgerCpu, LedgerEvent};
 
     fn whole() -> Provenance {
@@ -400,6 +432,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         let mut found = Texts::default();
         found.add("recording_ledgers_0", &deep);
-        assert_eq!(found.finish().1, ["ledgers"]);
+        let unknown = Provenance { ledgers: vec![Ledger::unknown()], ..Provenance::default() };
+        assert_eq!(found.finish(), (unknown, vec!["ledgers"]));
     }
 }
