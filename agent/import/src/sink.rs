@@ -30,6 +30,9 @@ pub(super) fn is_of_state_dump(name: &str) -> bool {
 /// More buffers than any recording has.
 const MAX_BUFFERS: usize = 1 << 12;
 
+/// Most bytes of their names.
+const MAX_BUFFER_NAMES: usize = 1 << 20;
+
 /// A kernel has no more threads at a time (`PID_MAX_LIMIT` of include/linux/threads.h).
 const MAX_THREADS: usize = 1 << 22;
 
@@ -136,6 +139,9 @@ pub struct Sink<'w> {
     pub(super) events: Vec<Event>,
     by_name: HashMap<(String, String), EventId>,
     pub(super) buffers: Vec<String>,
+    by_buffer: HashMap<String, BufferId>,
+    /// Bytes of the names of buffers.
+    buffer_names: usize,
     pub(super) streams: HashMap<(BufferId, u32), Stream>,
     pub(super) spool: Spool,
     pub(super) longest: usize,
@@ -173,6 +179,8 @@ impl<'w> Sink<'w> {
             events: Vec::new(),
             by_name: HashMap::new(),
             buffers: vec![String::new()],
+            by_buffer: HashMap::from([(String::new(), BufferId::TOP)]),
+            buffer_names: 0,
             streams: HashMap::new(),
             spool: Spool::new(dir, spool::MEMORY),
             longest: 0,
@@ -192,18 +200,26 @@ impl<'w> Sink<'w> {
         self.endian
     }
 
-    /// The buffer of that name; it is there from then on. NULs in a name become `_`.
+    /// The buffer of that name; it is there from then on. NULs in a name become `_`. What is of more buffers
+    /// than a file gets is counted, and in the top one.
     pub fn buffer(&mut self, name: &str) -> BufferId {
-        let name = name.replace('\0', "_");
-        if let Some(index) = self.buffers.iter().position(|other| *other == name) {
-            return BufferId(index as u32);
+        if let Some(id) = self.by_buffer.get(name) {
+            return *id;
         }
-        if self.buffers.len() >= MAX_BUFFERS {
-            self.not_carried("records and losses of more than 4096 buffers, which are in the top one", 1);
+        if name.contains('\0') {
+            return self.buffer(&name.replace('\0', "_"));
+        }
+        let bytes = self.buffer_names + name.len();
+        if self.buffers.len() >= MAX_BUFFERS || bytes > MAX_BUFFER_NAMES {
+            let what = "records and losses of buffers beyond 4096, or beyond 1 MiB of names: they are in the top one";
+            self.not_carried(what, 1);
             return BufferId::TOP;
         }
-        self.buffers.push(name);
-        BufferId((self.buffers.len() - 1) as u32)
+        let id = BufferId(self.buffers.len() as u32);
+        self.buffer_names = bytes;
+        self.buffers.push(name.to_owned());
+        self.by_buffer.insert(name.to_owned(), id);
+        id
     }
 
     /// Describes an event by its fields. One of the same system and name that has other fields gets a number

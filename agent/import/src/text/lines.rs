@@ -13,8 +13,6 @@ use tracedat::reader::Source as ReadAt;
 
 /// Most bytes of a line, and of an event with all lines that belong to it: what a field can hold.
 const MAX_LINE: usize = 60 << 10;
-/// The longest name of a buffer, as of a file.
-const NAME_MAX: usize = 255;
 
 /// Where the text is.
 pub(super) enum Input {
@@ -232,9 +230,7 @@ impl<'a> Lines<'a> {
     fn take_comment(&mut self) -> bool {
         let Some(text) = self.line.strip_prefix(escapes::COMMENT.as_bytes()) else { return false };
         if let Some(name) = text.strip_prefix(escapes::BUFFER.as_bytes()) {
-            let name = escapes::unescaped(name);
-            let name = name.get(..NAME_MAX).unwrap_or(&name);
-            self.buffer = Some(String::from_utf8_lossy(name).into_owned());
+            self.buffer = Some(String::from_utf8_lossy(&escapes::unescaped(name)).into_owned());
             return true;
         }
         let text = String::from_utf8_lossy(text);

@@ -460,6 +460,30 @@ fn losses_in_scripts_of_perf_and_of_ours() {
 }
 
 #[test]
+fn long_names_of_buffers_stay_apart() {
+    let long = "n".repeat(300);
+    let text = |names: &[String]| -> String {
+        let lines = names
+            .iter()
+            .map(|name| format!("# tracer-agent: buffer {name}\n  a 1/1 [000] 1.000000001: a:b: c=1\n"));
+        std::iter::once(format!("{}\n", escapes::NOTE)).chain(lines).collect()
+    };
+    let (reader, imported) =
+        imported(&text(&[format!("{long}1"), format!("{long}2"), format!("{long}1")])).unwrap();
+    let names: Vec<_> = reader.buffers().iter().map(|buffer| &*buffer.name).collect();
+    assert_eq!(names, ["", &*format!("{long}1"), &*format!("{long}2")]);
+    assert_eq!(lines(&reader).iter().filter(|line| line.starts_with("1 ")).count(), 2);
+    assert_eq!(imported.not_carried.iter().count(), 0);
+    // Names of 1 MiB in all, and three more.
+    let many: Vec<String> = (0..24).map(|number| format!("{number:0>50000}")).collect();
+    let (reader, imported) = self::imported(&text(&many)).unwrap();
+    assert_eq!(reader.buffers().len(), 1 + (1 << 20) / 50_000);
+    let in_top = lines(&reader).iter().filter(|line| line.starts_with("0 ")).count() as u64;
+    let counted: Vec<u64> = imported.not_carried.iter().map(|(_, count)| count).collect();
+    assert_eq!((in_top, counted), (4, vec![4]));
+}
+
+#[test]
 fn texts_that_differ_from_each_other() {
     let text = |texts: &[&str]| -> String {
         let lines = texts.iter().enumerate();
