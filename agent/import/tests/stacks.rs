@@ -90,10 +90,12 @@ fn imports_have_the_stacks_that_were_exported() {
     assert_eq!(expected[1], (false, vec![0x0040_1000, 0x0040_1100]));
     assert_eq!(expected[2], (true, vec![0x2000]));
     assert_eq!(expected[3].1.len(), 64);
-    for format in [Ctf::Kernel, Ctf::Lttng] {
-        let path = imported(&exported(&format, dir.path()), dir.path());
+    let formats: [&dyn Format; 3] = [&Ctf::Kernel, &Ctf::Lttng, &PerfScript];
+    for format in formats {
+        let path = imported(&exported(format, dir.path()), dir.path());
         let bytes = fs::read(path).unwrap();
-        assert_eq!(frames(bytes.clone()), expected, "{format:?}");
+        let format = format.name();
+        assert_eq!(frames(bytes.clone()), expected, "{format}");
         // What stock readers go by: the kernel's own layout.
         let file = report::TraceFile::open("file", bytes.clone()).unwrap();
         for name in ["kernel_stack", "user_stack"] {
@@ -103,7 +105,7 @@ fn imports_have_the_stacks_that_were_exported() {
             assert_eq!(field.type_text, "unsigned long");
         }
         let without_names: Vec<u128> = counted(bytes).into_iter().map(|(_, count)| count).collect();
-        assert_eq!(without_names.iter().sum::<u128>(), 4, "{format:?}");
+        assert_eq!(without_names.iter().sum::<u128>(), 4, "{format}");
     }
     let names: Vec<_> = counted(original).into_iter().map(|(names, _)| names.join(";")).collect();
     assert!(names.contains(&"[unknown];[unknown];f2;f1".to_owned()), "{names:?}");

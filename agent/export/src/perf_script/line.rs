@@ -190,7 +190,6 @@ impl<'r> Lines<'r> {
                 out.extend_from_slice(b"+0x");
                 hex(out, symbol.offset);
             }
-            let module = if known.is_some() { module } else { UNKNOWN.as_bytes() };
             escapes::escape_from(out, start);
             out.extend_from_slice(b" (");
             out.extend_from_slice(module);

@@ -38,7 +38,7 @@ pub(super) enum Said<'a> {
         count: Option<u64>,
     },
     /// A frame of the stack of the event before it, as perf has them.
-    Frame,
+    Frame(Frame),
     Header(Header<'a>),
     Other,
 }
@@ -61,6 +61,30 @@ pub(super) struct Entry<'a> {
     pub(super) time: u64,
     /// What follows the time.
     pub(super) rest: Cow<'a, [u8]>,
+    /// The frames that follow it, the kernel's and those of the process.
+    pub(super) stack: [Vec<u64>; 2],
+}
+
+/// What a frame is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FrameOf {
+    /// The kernel, as the line says.
+    Kernel,
+    /// Nothing that the line names, at an address of the kernel.
+    High,
+    /// A function that the compiler has put into another one: it has the address of that one's frame.
+    Inlined,
+    /// A process.
+    Process,
+}
+
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) address: u64,
+    pub(super) of: FrameOf,
+    /// Whether it has the name of a function.
+    pub(super) is_named: bool,
 }
 
 /// What stands before events.
@@ -173,22 +197,44 @@ impl<'a> Said<'a> {
         if let Some((cpu, count)) = lost(line) {
             return Self::Lost { cpu, count };
         }
-        if is_frame(line) {
-            return Self::Frame;
+        if let Some(frame) = Frame::of(line) {
+            return Self::Frame(frame);
         }
         header(line).map_or(Self::Other, Self::Header)
     }
 }
 
-/// `<tab>ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])`
-fn is_frame(line: &[u8]) -> bool {
-    let start = line.trim_ascii_start();
-    let digits = start.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    start.len() < line.len()
-        && (4..=16).contains(&digits)
-        && start.ends_with(b")")
-        && start.get(digits) == Some(&b' ')
+impl Frame {
+    /// `<tab>ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])`
+    fn of(line: &[u8]) -> Option<Self> {
+        let start = line.trim_ascii_start();
+        let digits = start.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let (address, place) = start.split_at_checked(digits)?;
+        let is_aligned = line.starts_with(b"\t") && line.len() - place.len() == "\t".len() + 16;
+        let is_address = (4..=16).contains(&digits) || is_aligned && digits > 0;
+        let is_one = start.len() < line.len() && is_address && place.starts_with(b" ");
+        let place = place.strip_suffix(b")").filter(|_| is_one)?;
+        let address = u64::from_str_radix(std::str::from_utf8(address).ok()?, 16).ok()?;
+        let module = place.iter().rposition(|byte| *byte == b'(').and_then(|open| place.get(open + 1..));
+        let module = module.unwrap_or_default();
+        let is_inlined = module == b"inlined";
+        let is_of_kernel = module.starts_with(b"[kernel") || module.starts_with(b"[guest.kernel");
+        // Modules of the kernel have names of their own.
+        let is_high = address >> 63 == 1 && address >> 12 != VSYSCALL && module != b"[vsyscall]";
+        let is_named = !place.trim_ascii_start().starts_with(b"[unknown]");
+        let of = match () {
+            () if is_inlined => FrameOf::Inlined,
+            () if is_of_kernel => FrameOf::Kernel,
+            () if is_high => FrameOf::High,
+            () => FrameOf::Process,
+        };
+        Some(Self { address, of, is_named })
+    }
 }
+
+/// The page of processes that is among the addresses of the kernel (`VSYSCALL_ADDR` of
+/// arch/x86/include/uapi/asm/vsyscall.h).
+const VSYSCALL: u64 = 0xffff_ffff_ff60_0000 >> 12;
 
 fn entry<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
     let mut from = 0;
@@ -213,6 +259,7 @@ fn entry<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
                 preempt_count,
                 time,
                 rest,
+                stack: Default::default(),
             });
         }
     }
@@ -252,6 +299,7 @@ fn latency<'a>(line: &'a [u8], columns: &Columns) -> Option<Entry<'a>> {
             preempt_count,
             time,
             rest: rest.into(),
+            stack: Default::default(),
         });
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::sync::Arc;
 
 use super::FORMAT;
-use super::line::{Columns, Entry, Said, header};
+use super::line::{Columns, Entry, FrameOf, Said, header};
 use crate::{ImportError, Sink};
 use stdx::escapes;
 use tracedat::provenance::Texts;
@@ -13,6 +13,10 @@ use tracedat::reader::Source as ReadAt;
 
 /// Most bytes of a line, and of an event with all lines that belong to it: what a field can hold.
 const MAX_LINE: usize = 60 << 10;
+
+/// Most frames of a stack, of the kernel and of the process each: as many as the kernel records
+/// (`FTRACE_KSTACK_ENTRIES` of kernel/trace/trace.c).
+const MAX_FRAMES: usize = 1024;
 
 /// Where the text is.
 pub(super) enum Input {
@@ -97,7 +101,10 @@ pub(super) struct Lines<'a> {
     /// The buffer of the lines, of a text whose comments name it.
     buffer: Option<String>,
     provenance: Texts,
+    /// Frames for which a stack has no room.
     frames: u64,
+    /// Frames with the name of a function.
+    named_frames: u64,
 }
 
 /// Where in a page of systrace the lines are.
@@ -193,6 +200,7 @@ impl<'a> Lines<'a> {
             buffer: None,
             provenance: Texts::default(),
             frames: 0,
+            named_frames: 0,
         }
     }
 
@@ -211,9 +219,19 @@ impl<'a> Lines<'a> {
         self.cut
     }
 
-    /// Frames of stacks, as perf has them.
+    /// Frames that are left out, as their stacks are too long.
     pub(super) fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Frames with the name of a function.
+    pub(super) fn named_frames(&self) -> u64 {
+        self.named_frames
+    }
+
+    /// Whether it is the text of an export of ours.
+    pub(super) fn is_of_export(&self) -> bool {
+        self.is_escaped
     }
 
     /// The buffer of the last line, of a text whose comments name it.
@@ -286,12 +304,31 @@ impl<'a> Lines<'a> {
                         None => Ok(Some((self.number, Said::Lost { cpu, count }))),
                     };
                 }
-                Said::Frame if self.open.is_some() => self.frames += 1,
-                said @ (Said::Header(_) | Said::Frame | Said::Other) => {
+                Said::Frame(frame) if let Some(entry) = &mut self.open => {
+                    let [kernel, user] = &mut entry.stack;
+                    let frames = match frame.of {
+                        FrameOf::Inlined => {
+                            self.named_frames += 1;
+                            continue;
+                        }
+                        FrameOf::Kernel => kernel,
+                        // An export marks each frame of the kernel; unwinding gives a process any address.
+                        FrameOf::High if !self.is_escaped => kernel,
+                        FrameOf::High | FrameOf::Process => user,
+                    };
+                    if frames.len() < MAX_FRAMES {
+                        frames.push(frame.address);
+                        self.named_frames += u64::from(frame.is_named);
+                    } else {
+                        self.frames += 1;
+                    }
+                }
+                said @ (Said::Header(_) | Said::Frame(_) | Said::Other) => {
                     if let Said::Header(header) = &said {
                         self.columns.take(header);
                     }
-                    let (is_other, is_frame) = (said == Said::Other, said == Said::Frame);
+                    let is_other = said == Said::Other;
+                    let frame = if let Said::Frame(frame) = said { Some(frame) } else { None };
                     let is_text = !self.line.is_empty() && !self.line.starts_with(b"#");
                     match &mut self.open {
                         Some(entry) if is_text => {
@@ -308,10 +345,10 @@ impl<'a> Lines<'a> {
                             if is_other {
                                 self.ignored.add(self.number, &self.line);
                             }
-                            let said = match header(&self.line) {
-                                Some(header) if !is_frame => Said::Header(header),
-                                _ if is_frame => Said::Frame,
-                                _ => Said::Other,
+                            let said = match (frame, header(&self.line)) {
+                                (Some(frame), _) => Said::Frame(frame),
+                                (None, Some(header)) => Said::Header(header),
+                                (None, None) => Said::Other,
                             };
                             return Ok(Some((self.number, said)));
                         }
@@ -365,7 +402,7 @@ impl<'a> Lines<'a> {
 }
 
 fn owned(entry: Entry<'_>) -> Entry<'static> {
-    let Entry { buffer, is_of_buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest } = entry;
+    let Entry { buffer, is_of_buffer, comm, pid, tgid, cpu, flags, preempt_count, time, rest, stack } = entry;
     Entry {
         buffer: buffer.into_owned().into(),
         is_of_buffer,
@@ -377,5 +414,6 @@ fn owned(entry: Entry<'_>) -> Entry<'static> {
         preempt_count,
         time,
         rest: rest.into_owned().into(),
+        stack,
     }
 }

@@ -39,7 +39,7 @@ use self::line::{Columns, Entry, GRAPH, Header, Said, split_event};
 use self::lines::{Input, Lines, Unread, is_page};
 use self::shape::{Parsed, Shape};
 use super::sink::MAX_CPUS;
-use super::{At, Common, EventId, ImportError, Sink, Source, provenance};
+use super::{At, Common, EventId, ImportError, Sink, Source, StackOf, provenance};
 use ftrace_event::Endian;
 use stdx::escapes;
 use tracedat::provenance::Provenance;
@@ -75,7 +75,7 @@ impl TextTrace {
                     columns.take(&header);
                     header.is_certain()
                 }
-                Said::Frame | Said::Other => false,
+                Said::Frame(_) | Said::Other => false,
             })
     }
 
@@ -242,11 +242,15 @@ fn survey(
     sink: &mut Sink<'_>,
 ) -> Result<BTreeMap<Name, Known>, ImportError> {
     let mut events: BTreeMap<Name, Known> = BTreeMap::new();
-    let (mut count, mut is_graph) = (0, false);
+    let (mut count, mut is_graph, mut may_be_empty) = (0, false, false);
     while let Some((line, said)) = lines.next()? {
         match said {
             Said::Event(entry) => {
                 let (name, text) = split_event(&entry.rest);
+                if is_stack_alone(&entry, (&name.0, &name.1), text) {
+                    may_be_empty = true;
+                    continue;
+                }
                 if let Some(known) = events.get_mut(&name) {
                     known.add(text, line);
                 } else {
@@ -256,6 +260,9 @@ fn survey(
                 }
             }
             Said::Header(Header::Tracer(tracer)) => is_graph |= tracer == GRAPH,
+            Said::Header(Header::Cpus(_) | Header::Entries { left: 0, .. }) | Said::Lost { .. } => {
+                may_be_empty = true;
+            }
             _ => {}
         }
         count += 1;
@@ -263,7 +270,9 @@ fn survey(
             sink.progress(lines.position() / 2, len)?;
         }
     }
-    if !events.is_empty() {
+    let is_understood = lines.ignored().count == 0;
+    let is_empty = !is_graph && is_understood && (may_be_empty || lines.is_of_export());
+    if is_empty || !events.is_empty() {
         return Ok(events);
     }
     if is_graph {
@@ -278,6 +287,12 @@ fn survey(
         at: "all lines".to_owned(),
         problem: "there is no line `TASK-PID [CPU] FLAGS TIME: EVENT: TEXT` in it".to_owned(),
     })
+}
+
+/// Whether an event of an export is a stack whose event is not known: it has no text, and frames.
+fn is_stack_alone(entry: &Entry<'_>, (system, name): (&str, &str), text: &[u8]) -> bool {
+    let is_stack = system == "ftrace" && matches!(name, "kernel_stack" | "user_stack");
+    is_stack && text.is_empty() && entry.stack.iter().any(|frames| !frames.is_empty())
 }
 
 /// The second reading: the records.
@@ -302,24 +317,28 @@ fn convert(
                 if let Some(count) = lost.remove(&(named, entry.cpu)) {
                     sink.lost(at, count)?;
                 }
+                // Exports have the number of a thread where they do not know its process.
+                let process = entry.tgid.filter(|tgid| !is_described || *tgid != entry.pid);
                 // What perf says of threads that have ended is no number of one.
                 if entry.pid != u32::MAX {
                     // perf's word for a thread without a name.
                     if entry.comm.strip_prefix(b":") != Some(entry.pid.to_string().as_bytes()) {
                         sink.task(entry.pid, &entry.comm);
                     }
-                    // Exports have the number of a thread where they do not know its process.
-                    if let Some(tgid) = entry.tgid.filter(|tgid| !is_described || *tgid != entry.pid) {
+                    if let Some(tgid) = process {
                         sink.process(entry.pid, tgid);
                     }
                 }
                 let (name, text) = split_event(&entry.rest);
-                let Entry { pid, flags, preempt_count, .. } = entry;
-                let common = Common { pid, flags, preempt_count };
+                let Entry { pid, flags, preempt_count, stack: [kernel, user], .. } = &entry;
+                let common = Common { pid: *pid, flags: *flags, preempt_count: *preempt_count };
                 match events.get_mut(&name) {
+                    _ if is_stack_alone(&entry, (&name.0, &name.1), text) => {}
                     Some(known) => known.convert((at, common), (text, line), &mut parsed, sink)?,
                     None => sink.not_carried("events that changed while they were read", 1),
                 }
+                sink.stack(at, common, StackOf::Kernel, kernel)?;
+                sink.stack(at, common, StackOf::Process(process.unwrap_or(0)), user)?;
             }
             Said::Lost { cpu, .. } if cpu >= MAX_CPUS => {
                 sink.not_carried("losses of CPUs that no machine has", 1);
@@ -329,7 +348,7 @@ fn convert(
                 *before = before.zip(count).map(|(before, count)| before.saturating_add(count));
             }
             Said::Header(header) => take(&header, sink),
-            Said::Frame | Said::Other => {}
+            Said::Frame(_) | Said::Other => {}
         }
         count += 1;
         if count % STEP == 0 {
@@ -353,7 +372,8 @@ fn convert(
     let ignored = lines.ignored();
     sink.not_carried(ignored.told("lines before the first event that are no known header"), ignored.count);
     sink.not_carried("lines that were cut because they are too long", lines.cut());
-    sink.not_carried("frames of call chains", lines.frames());
+    sink.not_carried("frames of call chains beyond 1024", lines.frames());
+    sink.not_carried("names of functions in call chains", lines.named_frames());
     Ok(())
 }
 

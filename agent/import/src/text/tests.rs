@@ -440,6 +440,10 @@ fn losses_in_scripts_of_perf_and_of_ours() {
 # CPU 1: events lost
             perf 18440/18440 [001]  1235.441342040: a:b: c=3
 	ffffffff821facd8 __schedule+0x618 ([kernel.kallsyms])
+	ffffffffc0001000 [unknown] ([nf_tables])
+	ffffffffff600000 [unknown] ([unknown])
+	    7f0000001000 main+0x10 (/bin/true)
+	               0 [unknown] ([unknown])
 
             perf 18440 [001]  1235.441342050: PERF_RECORD_LOST lost 7
             perf 18440/18440 [001]  1235.441342060: a:b: c=4
@@ -452,11 +456,90 @@ fn losses_in_scripts_of_perf_and_of_ours() {
             "0 0 1235441342026 a:b c=1 after 12 lost",
             "0 1 1235441342030 a:b c=2",
             "0 1 1235441342040 a:b c=3 after 0 lost",
+            "0 1 1235441342040 ftrace:kernel_stack <stack trace>\n => 0xffffffff821facd8\n => 0xffffffffc0001000",
+            "0 1 1235441342040 ftrace:user_stack <user stack trace>\n => 0xffffffffff600000\n => 0x7f0000001000",
             "0 1 1235441342060 a:b c=4 after 7 lost",
         ]
     );
+    assert_eq!(
+        stacks(&reader),
+        [vec![0xffff_ffff_821f_acd8, 0xffff_ffff_c000_1000], vec![0xffff_ffff_ff60_0000, 0x7f00_0000_1000]]
+    );
     assert_eq!((imported.lost, imported.lost_unknown), (24, true));
-    assert_eq!(imported.not_carried.iter().collect::<Vec<_>>(), [("frames of call chains", 1)]);
+    assert_eq!(imported.not_carried.iter().collect::<Vec<_>>(), [("names of functions in call chains", 2)]);
+}
+
+/// The frames of all stacks.
+fn stacks(reader: &Reader<Vec<u8>>) -> Vec<Vec<u64>> {
+    let machine = Machine { endian: reader.header().endian, long_size: 8 };
+    let mut table = EventTable::new(machine);
+    for system in &reader.metadata().systems {
+        for format in &system.formats {
+            table.add(&system.name, format, &NoNames).unwrap();
+        }
+    }
+    let (mut records, mut found) = (reader.records().unwrap(), Vec::new());
+    while let Some(record) = records.next_record().unwrap() {
+        let event = table.get(record.event_id().unwrap()).unwrap();
+        found.extend(event.frames(record.data).map(Iterator::collect::<Vec<_>>));
+    }
+    found
+}
+
+#[test]
+fn a_stack_without_its_event_is_only_a_stack() {
+    let text = format!(
+        "{}\nswapper 0/0 [002] 1.000000001: ftrace:kernel_stack: \n\t{:16x} [unknown] ([kernel.kallsyms])\n\n",
+        escapes::NOTE,
+        0x1000
+    );
+    let (reader, imported) = imported(&text).unwrap();
+    assert_eq!((stacks(&reader), imported.kinds, imported.events), (vec![vec![0x1000]], 1, 1));
+    let long: String = (0..1025).map(|_| "\tffffffff81000000 f (m)\n").collect();
+    let (reader, imported) = self::imported(&format!("a 1/1 [002] 1.0: a:b: c=1\n{long}")).unwrap();
+    assert_eq!(stacks(&reader)[0].len(), 1024);
+    let counted: Vec<u64> = imported.not_carried.iter().map(|(_, count)| count).collect();
+    assert_eq!(counted, [1, 1024]);
+}
+
+#[test]
+fn inlined_functions_are_no_frames() {
+    let text = "a 1/1 [002] 1.0: a:b: c=1
+\t             a4a main (a.out)
+\t             a4a std::__complex_abs (inlined)
+\t             a4a std::abs<double> (inlined)
+\t        7f12000a __libc_start_main (libc.so.6)\n\n";
+    let (reader, _) = imported(text).unwrap();
+    assert_eq!(stacks(&reader), [[0xa4a, 0x7f12_000a]]);
+}
+
+#[test]
+fn what_an_export_does_not_give_to_the_kernel_is_the_processs() {
+    let frames = "\t          401000 f (a.out)\n\tffffe00000000123 [unknown] ([unknown])\n\n";
+    let event = format!("a 1/1 [002] 1.0: a:b: c=1\n{frames}");
+    let (reader, _) = imported(&format!("{}\n{event}", escapes::NOTE)).unwrap();
+    assert_eq!(stacks(&reader), [[0x40_1000, 0xffff_e000_0000_0123]]);
+    let (reader, _) = imported(&event).unwrap();
+    assert_eq!(stacks(&reader).len(), 2, "of perf, whose modules have names of their own");
+}
+
+#[test]
+fn texts_without_events_are_recordings_without_any_if_they_are_such_texts() {
+    let ours = format!("{}\n", escapes::NOTE);
+    let lost = format!("{ours}# CPU 3: 9 events lost\n");
+    let tracefs = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 0/0   #P:4\n";
+    for (text, lost) in [(&*ours, 0), (&*lost, 9), (tracefs, 0), ("cpus=8\n", 0)] {
+        let (reader, imported) = imported(text).unwrap();
+        assert_eq!((imported.events, imported.lost), (0, lost), "{text}");
+        assert_eq!(lines(&reader).len(), 0, "{text}");
+    }
+    // Events were there.
+    let damaged = format!("{ours}\nno event 1.0\n");
+    for text in
+        ["# entries-in-buffer/entries-written: 3/3   #P:4\n", "cpus=8\nx\n", &damaged, "# a comment\n", ""]
+    {
+        assert!(matches!(imported(text), Err(ImportError::Damaged { .. })), "{text}");
+    }
 }
 
 #[test]
