@@ -41,7 +41,9 @@ for packet in trace.packet:
         if name == 'generic':
             name = message.event_name
             for field in message.field:
-                fields[field.name] = getattr(field, field.WhichOneof('value'))
+                value = field.WhichOneof('value')
+                # A list without elements has no value.
+                fields[field.name] = getattr(field, value) if value else []
             kind = 'generic'
         else:
             for field, value in message.ListFields():

@@ -317,8 +317,13 @@ impl Kind {
                         && name == STACK_FIELD
                         && let Some(frames) = printer.frames(to.record)
                     {
+                        let mut is_empty = true;
                         for (index, address) in frames.enumerate() {
                             to.generic(&format!("{name}[{index}]"), Value::Pointer(address));
+                            is_empty = false;
+                        }
+                        if is_empty {
+                            to.generic_without_value(name);
                         }
                     } else if let Some(value) = to.value(*reader) {
                         to.generic(name, value);
@@ -423,6 +428,8 @@ impl<'a> Fields<'a> {
     fn generic(&mut self, name: &str, value: Value<'_>) {
         let mut field = Vec::new();
         match value {
+            Value::Array(numbers) if numbers.is_empty() => return self.generic_without_value(name),
+            Value::Texts(texts) if texts.iter().len() == 0 => return self.generic_without_value(name),
             Value::Array(numbers) => {
                 for (index, number) in numbers.iter().enumerate() {
                     self.generic(&format!("{name}[{index}]"), number);
@@ -451,6 +458,13 @@ impl<'a> Fields<'a> {
                 delimited(STR_VALUE, self.text.as_bytes(), &mut field);
             }
         }
+        delimited(FIELD_NAME, name.as_bytes(), &mut field);
+        delimited(FIELD, &field, self.out);
+    }
+
+    /// A list without elements, which has no field for any of them.
+    fn generic_without_value(&mut self, name: &str) {
+        let mut field = Vec::new();
         delimited(FIELD_NAME, name.as_bytes(), &mut field);
         delimited(FIELD, &field, self.out);
     }

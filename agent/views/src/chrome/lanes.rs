@@ -176,8 +176,8 @@ impl Lanes {
     }
 
     fn name_threads(&mut self, finished: &Finished, recording: &Recording<'_>, names: &mut Names<'_>) {
-        // Each lane once, with the names of all that had its id, and processes by their first thread, of which
-        // there may be no records.
+        // Each lane once, with the names of all that had its id, and processes by their first thread, of
+        // which there may be no records.
         let mut lanes: BTreeMap<Lane, (Vec<u8>, &str)> = BTreeMap::new();
         let mut processes: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut firsts = BTreeSet::new();
@@ -234,6 +234,9 @@ impl Lanes {
         let mut lanes: Vec<_> = lanes.into_iter().collect();
         lanes.sort_by_key(|(lane, _)| (lane.process, lane.thread % IDS, lane.thread));
         for (lane, (name, suffix)) in lanes {
+            // Of a thread without a name, viewers show the number.
+            let number = (lane.thread % IDS).to_string().into_bytes();
+            let name = if name.is_empty() && !suffix.is_empty() { number } else { name };
             names.lane(lane, &[&*name, suffix.as_bytes()].concat());
         }
     }
@@ -279,11 +282,14 @@ impl Names<'_> {
         self.write(lane, ("thread_name", "thread_sort_index"), name);
     }
 
+    /// Without a name, only the place in the order.
     fn write(&mut self, lane: Lane, (says, sorts): (&str, &str), name: &[u8]) {
-        self.out.event(b'M', lane, 0).name(says.as_bytes()).args(|args| {
-            args.extend_from_slice(b"\"name\":");
-            string(args, name);
-        });
+        if !name.is_empty() {
+            self.out.event(b'M', lane, 0).name(says.as_bytes()).args(|args| {
+                args.extend_from_slice(b"\"name\":");
+                string(args, name);
+            });
+        }
         self.order += 1;
         let order = self.order;
         self.out.event(b'M', lane, 0).name(sorts.as_bytes()).args(|args| {
@@ -331,7 +337,7 @@ mod tests {
         let named = |names: &[(u64, &str)]| -> Vec<(u64, String)> {
             names.iter().map(|(id, name)| (*id, (*name).to_owned())).collect()
         };
-        assert_eq!(names("process_name"), named(&[(7, "main"), (9, "alone"), (11, "")]), "{text}");
-        assert_eq!(names("thread_name"), named(&[(8, "worker"), (10, "alone"), (11, "")]), "{text}");
+        assert_eq!(names("process_name"), named(&[(7, "main"), (9, "alone")]), "{text}");
+        assert_eq!(names("thread_name"), named(&[(8, "worker"), (10, "alone")]), "{text}");
     }
 }

@@ -225,8 +225,8 @@ pub(super) fn perfetto(out: &Path) -> Told {
     told
 }
 
-/// A mark of a loss is no number, fields may be missing, numbers without a sign, sets of bits a text, and the
-/// text of `trace_printk` is that of `print`.
+/// A mark of a loss is no number, numbers are without a sign, sets of bits a text, and the text of
+/// `trace_printk` is that of `print`.
 pub(super) fn as_perfetto_has_it(facet: Facet, row: &Row, found: &Value, told: &Value) -> bool {
     match facet {
         Facet::Lost => *found == (*told != 0),
@@ -239,8 +239,8 @@ pub(super) fn as_perfetto_has_it(facet: Facet, row: &Row, found: &Value, told: &
         Facet::Fields => {
             let (found, told) = (found.as_object().unwrap(), told.as_object().unwrap());
             let is_own = row[&Facet::System] != OWN;
-            found.iter().all(|(name, found)| {
-                let told = &told[name];
+            let is_same = |(name, told): (&String, &Value)| {
+                let Some(found) = found.get(name) else { return false };
                 let ranges = |text: &str| -> Value {
                     let ranges = text.split(',').filter(|range| !range.is_empty()).flat_map(|range| {
                         let (from, to) = range.split_once('-').unwrap_or((range, range));
@@ -252,7 +252,8 @@ pub(super) fn as_perfetto_has_it(facet: Facet, row: &Row, found: &Value, told: &
                 equal(found, told)
                     || (BITS.contains(&&**name) && found.as_str().is_some_and(|text| ranges(text) == *told))
                     || number(found).zip(number(told)).is_some_and(|(found, told)| is_of_32_bits(found, told))
-            })
+            };
+            found.len() == told.len() && told.iter().all(is_same)
         }
         _ => equal(found, told),
     }
@@ -272,10 +273,10 @@ pub(super) fn chrome(out: &Path) -> Told {
         vec![vec![json!("trace_sorter_negative_timestamp_dropped"), json!(late)]]
     };
     assert_eq!(trace_processor::ask(out, &[wrong])[0], expected);
-    let names: BTreeMap<u64, &Value> = events
-        .iter()
-        .filter(|event| event["ph"] == "M" && event["name"] == "thread_name")
-        .map(|event| (event["tid"].as_u64().unwrap(), &event["args"]["name"]))
+    let names = events.iter().filter(|event| event["ph"] == "M" && event["name"] == "thread_name");
+    let names: BTreeMap<u64, &str> = names
+        .map(|event| (event["tid"].as_u64().unwrap(), event["args"]["name"].as_str().unwrap()))
+        .inspect(|(tid, name)| assert_ne!(*name, "", "{tid}"))
         .collect();
     let origin: i128 = trace["otherData"]["time_origin_ns"].as_str().unwrap().parse().unwrap();
     // Doubles do not hold all nanoseconds that the text has.
@@ -304,14 +305,7 @@ pub(super) fn chrome(out: &Path) -> Told {
             (Facet::Cpu, json!(cpu)),
             (Facet::Time, integer(time)),
             (Facet::Thread, args["pid"].clone()),
-            (
-                Facet::Comm,
-                if args["pid"] == 0 {
-                    json!("<idle>")
-                } else {
-                    names.get(&tid).map_or(Value::Null, |name| (*name).clone())
-                },
-            ),
+            (Facet::Comm, if args["pid"] == 0 { json!("<idle>") } else { json!(names.get(&tid)) }),
             (Facet::Buffer, args.get("buffer").cloned().unwrap_or(json!(""))),
             (Facet::Flags, args["flags"].clone()),
             (Facet::Preempt, args["preempt_count"].clone()),

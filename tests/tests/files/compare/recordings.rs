@@ -628,7 +628,7 @@ fn times() -> Crafted {
     crafted
 }
 
-/// Threads with odd names, and the idle one.
+/// Threads with odd names, the idle one, and one without a name.
 fn names() -> Crafted {
     let mut crafted = plain();
     let odd: [&[u8]; 6] = [b"<...>", b"x-12 [001] 1.5:", b" around ", b"swapper/0", b"12", b"a b"];
@@ -641,6 +641,8 @@ fn names() -> Crafted {
         crafted.at((time, 0), tid as i32, "plain", &fields);
     }
     crafted.at((time + 100, 0), 0, "plain", &number(0));
+    // Without a name.
+    crafted.at((time + 200, 0), 99, "plain", &number(99));
     crafted.ledger(&[]);
     crafted
 }
