@@ -56,9 +56,9 @@ pub(super) enum Look {
     Verify,
 }
 
-/// Finds the whole chunks of a segment, unless `stop` says that the result is no longer needed. A chunk that
-/// cannot be decompressed is left out. Where a header makes no sense a verification goes on with the next
-/// chunk that looks like one; for data of this process that is the end.
+/// Finds the whole chunks of a segment, unless `stop` says that the result is no longer needed. A
+/// verification leaves out a chunk that cannot be decompressed. Where none is whole, it goes on with the next
+/// one that looks like it.
 pub(super) fn measure(
     file: &File,
     path: &Path,
@@ -81,17 +81,14 @@ pub(super) fn measure(
             Compression::None if look == Look::Verify => (0, PAGE_SIZE as u64, PAGE_SIZE),
             Compression::None => (0, left / PAGE_SIZE as u64 * PAGE_SIZE as u64, 0),
             Compression::Zstd { .. } => {
-                if let Some((compressed, plain)) = chunk_sizes(file, at, left).map_err(read_error)? {
-                    (CHUNK_HEADER, compressed, plain)
-                } else {
-                    let next = match look {
-                        Look::Sizes => None,
-                        Look::Verify => next_chunk(file, at + 1, size, stop).map_err(read_error)?,
-                    };
+                let Chunk::Whole { packed, plain } = Chunk::at(file, at, left).map_err(read_error)? else {
+                    let is_whole = |chunk| matches!(chunk, Chunk::Whole { .. });
+                    let next = next_chunk(file, at + 1, size, is_whole, stop).map_err(read_error)?;
                     let Some(next) = next else { break };
                     at = next;
                     continue;
-                }
+                };
+                (CHUNK_HEADER, packed, plain)
             }
         };
         if len == 0 || len > left {
@@ -150,9 +147,9 @@ pub(super) fn each_page(
         while at < end {
             let (header, len, plain_len) = match compression {
                 Compression::None => (0, (end - at).min(CHUNK_MAX as u64), 0),
-                Compression::Zstd { .. } => match chunk_sizes(file, at, end - at).map_err(read_error)? {
-                    Some((compressed, uncompressed)) => (CHUNK_HEADER as u64, compressed, uncompressed),
-                    None => break,
+                Compression::Zstd { .. } => match Chunk::at(file, at, end - at).map_err(read_error)? {
+                    Chunk::Whole { packed, plain } => (CHUNK_HEADER as u64, packed, plain),
+                    _ => break,
                 },
             };
             buffer.resize(len as usize, 0);
@@ -171,32 +168,68 @@ pub(super) fn each_page(
     Ok(())
 }
 
-/// The compressed and uncompressed size of the chunk at `at`, if it is all there. Zeros are what a power cut
-/// leaves in place of data that never reached the disk.
-pub(super) fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize)>> {
-    if left < CHUNK_HEADER as u64 {
-        return Ok(None);
-    }
-    let mut header = [0_u8; CHUNK_HEADER];
-    file.read_exact_at(&mut header, at)?;
-    let [c0, c1, c2, c3, u0, u1, u2, u3] = header;
-    let compressed = u64::from(Endian::Little.read_u32([c0, c1, c2, c3]));
-    let uncompressed = Endian::Little.read_u32([u0, u1, u2, u3]) as usize;
-    let sane = uncompressed != 0
-        && uncompressed <= CHUNK_MAX
-        && uncompressed.is_multiple_of(PAGE_SIZE)
-        && compressed != 0
-        && compressed <= left - CHUNK_HEADER as u64
-        // Compression never makes a chunk this much larger.
-        && compressed <= 2 * CHUNK_MAX as u64;
-    Ok(sane.then_some((compressed, uncompressed)))
+/// A chunk, by its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chunk {
+    /// All of it is there.
+    Whole {
+        /// Its size, compressed.
+        packed: u64,
+        /// The size of its pages.
+        plain: usize,
+    },
+    /// Not all of it is there.
+    Cut,
+    /// None is there. Zeros are what a power cut leaves in place of data that never reached the disk, and
+    /// what was moved out of the spool.
+    Absent,
+    /// No chunk has such a header.
+    Damaged,
 }
 
-/// Where behind damage, from `from` on, the next chunk may begin: a header that makes sense and the start of
-/// a frame. What is found by chance does not decompress to pages, and the search goes on behind it.
-fn next_chunk(file: &File, from: u64, size: u64, stop: &dyn Fn() -> bool) -> io::Result<Option<u64>> {
-    /// The magic number of a frame (RFC 8878, section 3.1.1).
-    const FRAME: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+impl Chunk {
+    /// The chunk at a place, behind which there are so many bytes.
+    pub(super) fn at(file: &File, at: u64, left: u64) -> io::Result<Self> {
+        if left < CHUNK_HEADER as u64 {
+            return Ok(Self::Absent);
+        }
+        let mut header = [0_u8; CHUNK_HEADER];
+        file.read_exact_at(&mut header, at)?;
+        if header == [0; CHUNK_HEADER] {
+            return Ok(Self::Absent);
+        }
+        let [c0, c1, c2, c3, u0, u1, u2, u3] = header;
+        let packed = u64::from(Endian::Little.read_u32([c0, c1, c2, c3]));
+        let plain = Endian::Little.read_u32([u0, u1, u2, u3]) as usize;
+        let sane = plain != 0
+            && plain <= CHUNK_MAX
+            && plain.is_multiple_of(PAGE_SIZE)
+            && packed != 0
+            // Compression never makes a chunk this much larger.
+            && packed <= 2 * CHUNK_MAX as u64;
+        Ok(match sane {
+            false => Self::Damaged,
+            true if packed > left - CHUNK_HEADER as u64 => Self::Cut,
+            true => Self::Whole { packed, plain },
+        })
+    }
+}
+
+/// The magic number of a frame (RFC 8878, section 3.1.1).
+const FRAME: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+
+/// The beginning of a chunk, by which it is found.
+const BEGINNING: u64 = (CHUNK_HEADER + FRAME.len()) as u64;
+
+/// Where behind damage, from `from` on, the next chunk may begin: a header that `is_one`, and the start of a
+/// frame. What is found by chance does not decompress to pages, and the search goes on behind it.
+fn next_chunk(
+    file: &File,
+    from: u64,
+    size: u64,
+    is_one: impl Fn(Chunk) -> bool,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Option<u64>> {
     /// What is looked through at a time.
     const WINDOW: usize = 64 << 10;
     let mut window = vec![0; WINDOW];
@@ -208,7 +241,7 @@ fn next_chunk(file: &File, from: u64, size: u64, stop: &dyn Fn() -> bool) -> io:
         for (offset, _) in window[..len].windows(FRAME.len()).enumerate().filter(|(_, bytes)| *bytes == FRAME)
         {
             let header = at + offset as u64 - CHUNK_HEADER as u64;
-            if chunk_sizes(file, header, size - header)?.is_some() {
+            if is_one(Chunk::at(file, header, size - header)?) {
                 return Ok(Some(header));
             }
         }
@@ -216,6 +249,26 @@ fn next_chunk(file: &File, from: u64, size: u64, stop: &dyn Fn() -> bool) -> io:
         at += (len - (FRAME.len() - 1)) as u64;
     }
     Ok(None)
+}
+
+/// Where in a file that may grow to go on behind damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// A chunk begins there, of which not all may be there yet.
+    Chunk(u64),
+    /// None begins before it.
+    Search(u64),
+}
+
+/// The same for a file of `size` bytes that may grow, unless it `is_over`.
+pub(super) fn behind_damage(file: &File, from: u64, size: u64, is_over: bool) -> io::Result<Behind> {
+    let is_one = |chunk| match chunk {
+        Chunk::Whole { .. } => true,
+        Chunk::Cut => !is_over,
+        Chunk::Absent | Chunk::Damaged => false,
+    };
+    let next = next_chunk(file, from, size, is_one, &|| false)?;
+    Ok(next.map_or_else(|| Behind::Search(from.max((size + 1).saturating_sub(BEGINNING))), Behind::Chunk))
 }
 
 /// Counts the events on pages and those missed before them, and finds the time of the last event; `None` if a
@@ -232,7 +285,7 @@ fn count(pages: &[u8]) -> Option<(u64, u64, Option<u64>)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
@@ -241,6 +294,7 @@ mod tests {
 
     const ZSTD: Compression = Compression::zstd(1);
 
+    /// A page with one event, at one nanosecond more than its number.
     fn page(seed: u32) -> Vec<u8> {
         let mut builder = PageBuilder::new(PAGE_SIZE, Endian::Little).unwrap();
         let mut record = [0_u8; 16];
@@ -250,7 +304,7 @@ mod tests {
     }
 
     /// Chunks of one page with one event.
-    fn chunks(compression: Compression, count: u32) -> Vec<Vec<u8>> {
+    pub(crate) fn chunks(compression: Compression, count: u32) -> Vec<Vec<u8>> {
         let mut compressor = ChunkCompressor::new(compression, Endian::Little).unwrap();
         (0..count).map(|seed| compressor.compress(&page(seed)).unwrap().to_vec()).collect()
     }
@@ -288,6 +342,13 @@ mod tests {
         assert_eq!((content.chunks, content.events), (38, 38));
         assert_eq!(content.unreadable, lens[2] + lens[3]);
         assert!(content.damaged);
+        // Without a verification, where the sizes are followed.
+        let mut sizes = chunks(ZSTD, 40);
+        sizes[3][..8].fill(0xff);
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&sizes.concat(), 0).unwrap();
+        let content = measure(&file, Path::new("segment"), ZSTD, Look::Sizes, &|| false).unwrap();
+        assert_eq!((content.chunks, content.unreadable, content.damaged), (39, lens[3], true));
         // A search goes past windows, and past what only looks like a chunk.
         let mut far = all[..2].concat();
         far.resize(far.len() + 100_000, 0xff);

@@ -562,10 +562,12 @@ fn snapshots_of_a_program_are_traces() {
     }
 }
 
+/// Bytes of the sizes before the pages of a chunk.
+const SIZES: usize = 8;
+
 /// Where the compressed pages of the chunk in the middle of a spool's data begin: behind its two sizes, of
 /// which the first one is theirs.
 fn middle_chunk(data: &[u8]) -> usize {
-    const SIZES: usize = 8;
     let mut pages = SIZES;
     loop {
         let size = u32::from_le_bytes(data[pages - SIZES..][..4].try_into().unwrap()) as usize;
@@ -596,8 +598,8 @@ fn what_is_not_in_the_trace_stays_in_the_spool() {
     let data = of_cpus.max_by_key(|data| fs::metadata(data).unwrap().len()).unwrap();
     let mut bytes = fs::read(&data).unwrap();
     let chunk = middle_chunk(&bytes);
-    // Its pages cannot be unpacked without the beginning of their frame.
-    bytes[chunk..chunk + 16].fill(0xa5);
+    // With its sizes: where the next chunk begins has to be found.
+    bytes[chunk - SIZES..chunk + 16].fill(0xa5);
     fs::write(&data, &bytes).unwrap();
     let finished = finish(recorded).unwrap();
     let notes = finished.notes.join("\n");

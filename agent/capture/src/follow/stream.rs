@@ -12,7 +12,7 @@ use super::{
     pages::{Head, PageRecords},
 };
 use crate::counts::Note;
-use crate::segment::{CHUNK_MAX, chunk_sizes};
+use crate::segment::{Behind, CHUNK_MAX, Chunk, behind_damage};
 use crate::spool::segment_name;
 use crate::{SpoolError, StreamId};
 use stdx::output::Directory;
@@ -71,11 +71,31 @@ struct Position {
     chunk_pages: usize,
     /// Where the data end, if that is known.
     end: Option<u64>,
+    /// Bytes before it that are in no chunk.
+    damaged: u64,
+    /// Whether no chunk was found yet behind damage.
+    is_in_damage: bool,
 }
 
 impl Position {
+    fn new(segment: Option<u64>, file: Arc<File>) -> Self {
+        Self { segment, file, at: 0, chunk_pages: 0, end: None, damaged: 0, is_in_damage: false }
+    }
+
     fn segment(index: u64, file: File) -> Self {
-        Self { segment: Some(index), file: Arc::new(file), at: 0, chunk_pages: 0, end: None }
+        Self::new(Some(index), Arc::new(file))
+    }
+
+    /// Goes to the next chunk behind damage, or as far as none is.
+    fn pass_damage(&mut self, left: u64, is_over: bool) -> io::Result<()> {
+        let from = self.at + u64::from(!self.is_in_damage);
+        let (to, is_in_damage) = match behind_damage(&self.file, from, self.at + left, is_over)? {
+            Behind::Chunk(at) => (at, false),
+            Behind::Search(at) => (at, true),
+        };
+        self.damaged += to - self.at;
+        (self.at, self.is_in_damage) = (to, is_in_damage);
+        Ok(())
     }
 
     fn left(&self) -> io::Result<u64> {
@@ -192,7 +212,7 @@ impl CpuStream {
             if self.is_broken && self.rest.is_none() {
                 return Ok(false);
             }
-            let result = if self.is_broken { Ok(Loaded::Nothing) } else { self.load_here(scratch) };
+            let result = if self.is_broken { Ok(Loaded::Nothing) } else { self.load_here(scratch, false) };
             match result {
                 Ok(Loaded::Pages) => return Ok(true),
                 Ok(Loaded::Damaged(error)) => return Err(error),
@@ -216,10 +236,11 @@ impl CpuStream {
         }
     }
 
-    /// The same of the file that is read.
-    fn load_here(&mut self, scratch: &mut Scratch) -> io::Result<Loaded> {
+    /// The same of the file that is read, to which more may come unless it `is_over`.
+    fn load_here(&mut self, scratch: &mut Scratch, is_over: bool) -> io::Result<Loaded> {
         let Some(position) = &mut self.position else { return Ok(Loaded::Nothing) };
         let (at, left) = (position.at, position.left()?);
+        let is_over = is_over || position.end.is_some();
         let whole = match self.compression {
             Compression::None => {
                 let most = (scratch.keep.min(CHUNK_MAX / PAGE_SIZE) * PAGE_SIZE) as u64;
@@ -241,8 +262,29 @@ impl CpuStream {
                 pages.len()
             }
             Compression::Zstd { .. } => {
-                let sizes = chunk_sizes(&position.file, at, left)?;
-                let Some((packed, plain)) = sizes else { return Ok(Loaded::Nothing) };
+                if position.is_in_damage {
+                    position.pass_damage(left, is_over)?;
+                    return if position.is_in_damage {
+                        Ok(Loaded::Nothing)
+                    } else {
+                        self.load_here(scratch, is_over)
+                    };
+                }
+                let chunk = Chunk::at(&position.file, at, left)?;
+                let (packed, plain) = match chunk {
+                    Chunk::Whole { packed, plain } => (packed, plain),
+                    Chunk::Absent => return Ok(Loaded::Nothing),
+                    Chunk::Cut if !is_over => return Ok(Loaded::Nothing),
+                    Chunk::Cut | Chunk::Damaged => {
+                        position.pass_damage(left, is_over)?;
+                        return Ok(Loaded::Damaged(ReadError::Invalid {
+                            what: "the header of a chunk",
+                            offset: at,
+                            expected: "the sizes of one",
+                            found: "something else".to_owned(),
+                        }));
+                    }
+                };
                 let body = at + BLOCK_HEADER_LEN as u64;
                 scratch.packed.resize(packed as usize, 0);
                 position.file.read_exact_at(&mut scratch.packed, body)?;
@@ -255,7 +297,7 @@ impl CpuStream {
                     }
                 };
                 if let Err(source) = done {
-                    if position.segment.is_some() && chunk_sizes(&position.file, at, left)? != sizes {
+                    if position.segment.is_some() && Chunk::at(&position.file, at, left)? != chunk {
                         // It was moved out of the spool in this moment.
                         return Ok(Loaded::Nothing);
                     }
@@ -290,7 +332,7 @@ impl CpuStream {
         if let Some(index) = segment {
             if let Some(file) = self.open(index + 1)? {
                 // Nothing comes to a segment behind which there is another; until then something may have.
-                match self.load_here(scratch)? {
+                match self.load_here(scratch, true)? {
                     Loaded::Nothing => {}
                     found => return Ok(Next::Loaded(found)),
                 }
@@ -307,9 +349,9 @@ impl CpuStream {
         Ok(Next::There)
     }
 
-    /// Counts the bytes of a segment that was read.
+    /// Counts the bytes of a segment that was read, without those that get into no file.
     fn leave(&mut self) {
-        let read = self.position.as_ref().map_or(0, |position| position.at);
+        let read = self.position.as_ref().map_or(0, |position| position.at - position.damaged);
         self.before = self.before.map(|before| before + read);
     }
 
@@ -353,11 +395,10 @@ impl CpuStream {
         }
         self.is_broken = false;
         self.position = Some(Position {
-            segment: None,
-            file: Arc::clone(&rest.file),
             at: rest.start.saturating_add(read.unwrap_or(0)),
             chunk_pages,
             end: Some(rest.end),
+            ..Position::new(None, Arc::clone(&rest.file))
         });
     }
 }
@@ -378,4 +419,88 @@ enum Loaded {
     Nothing,
     /// Something that cannot be read, and is passed over.
     Damaged(ReadError),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::segment::tests::chunks;
+    use std::io::Write as _;
+
+    const ZSTD: Compression = Compression::zstd(1);
+    const STREAM: StreamId = StreamId { channel: 0, cpu: 0 };
+
+    fn append(dir: &std::path::Path, segment: u64, bytes: &[u8]) {
+        let path = dir.join(segment_name(STREAM, segment));
+        File::options().create(true).append(true).open(path).unwrap().write_all(bytes).unwrap();
+    }
+
+    /// The times of the records that are there, and `None` for each place that is damaged.
+    fn read(stream: &mut CpuStream) -> Vec<Option<u64>> {
+        let (mut scratch, mut found) = (Scratch::new(), Vec::new());
+        loop {
+            match stream.advance(&mut scratch) {
+                Ok(Some(head)) => found.push(Some(head.time)),
+                Ok(None) => return found,
+                Err(ReadError::Invalid { .. }) => found.push(None),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn follow(dir: &std::path::Path) -> CpuStream {
+        let mut stream = CpuStream::new(STREAM, 0, ZSTD);
+        stream.go_on(&Directory::open(dir).unwrap(), None).unwrap();
+        stream
+    }
+
+    #[test]
+    fn damaged_sizes_cost_their_chunk_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut all = chunks(ZSTD, 6);
+        all[1][..8].fill(0xff);
+        // More than is there: nothing more comes to a segment behind which there is another.
+        all[3][..8].copy_from_slice(&[0, 0, 1, 0, 0, 16, 0, 0]);
+        append(dir.path(), 0, &all[..5].concat());
+        append(dir.path(), 1, &all[5..].concat());
+        let mut stream = follow(dir.path());
+        assert_eq!(read(&mut stream), [Some(1), None, Some(3), None, Some(5), Some(6)]);
+        assert_eq!(stream.events, 4);
+    }
+
+    #[test]
+    fn what_is_stored_behind_damage_is_read_when_it_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut all = chunks(ZSTD, 4);
+        all[1][..8].fill(0xff);
+        append(dir.path(), 0, &all[..2].concat());
+        let mut stream = follow(dir.path());
+        assert_eq!(read(&mut stream), [Some(1), None]);
+        // Byte by byte.
+        let mut found = Vec::new();
+        for byte in all[2..].concat() {
+            append(dir.path(), 0, &[byte]);
+            found.extend(read(&mut stream));
+        }
+        assert_eq!(found, [Some(3), Some(4)]);
+    }
+
+    #[test]
+    fn the_finished_file_goes_on_behind_what_was_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = chunks(ZSTD, 5);
+        let mut damaged = all.clone();
+        damaged[1][..8].fill(0xff);
+        append(dir.path(), 0, &damaged[..3].concat());
+        let mut stream = follow(dir.path());
+        assert_eq!(read(&mut stream), [Some(1), None, Some(3)]);
+        let whole = [&all[0], &all[2], &all[3], &all[4]].map(Vec::as_slice).concat();
+        append(dir.path(), 9, &[&b"head"[..], &whole].concat());
+        let file = Arc::new(File::open(dir.path().join(segment_name(STREAM, 9))).unwrap());
+        let end = 4 + whole.len() as u64;
+        stream.continue_in(Some(FinishedData { file, start: 4, end, removed: 0 }));
+        assert_eq!(read(&mut stream), [Some(4), Some(5)]);
+    }
 }
