@@ -81,7 +81,7 @@ pub use processes::Processes;
 pub use snapshot::Snapshot;
 pub use staging::create_file;
 pub use staging::sync_tree;
-pub use survey::{CpuStream, Recording, TraceFile, full_name};
+pub use survey::{CpuStream, Recording, Seen, TraceFile, full_name};
 
 pub use stdx::not_carried::NotCarried;
 use stdx::output::Directory;

@@ -11,7 +11,7 @@ use tracedat::FileOption;
 use tracedat::ledger::{Ledger, Pause};
 use tracedat::losses::{CpuLosses, Losses};
 use tracedat::reader::{
-    Counts, CpuCounts, CpuRecords, Next, ReadError, Reader, Record, Records, Source, each_record_ahead,
+    Counts, CpuCounts, CpuRecords, Gap, Next, ReadError, Reader, Record, Records, Source, each_record_ahead,
     sum_of_losses,
 };
 
@@ -32,6 +32,15 @@ pub struct Recording<'r> {
     wall_offset: Option<i64>,
     overwritten: bool,
     pauses: Vec<Pause>,
+}
+
+/// What [`Recording::each_record_or_gap`] comes upon.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'r> {
+    /// A record.
+    Record(&'r Record<'r>),
+    /// Between the last record of a CPU and its next one, which has the mark, events are missing.
+    Gap(Gap),
 }
 
 /// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same
@@ -185,10 +194,28 @@ impl<'r> Recording<'r> {
 
     /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it. Meanwhile
     /// another thread reads the next ones.
+    ///
+    /// # Errors
+    /// Those of `look`; the job was cancelled; the data of a CPU cannot be read at all.
     pub fn each_record(
         &self,
         job: &Job<'_>,
         mut look: impl FnMut(&Record<'_>) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        self.each_record_or_gap(job, |seen| match seen {
+            Seen::Record(record) => look(record),
+            Seen::Gap(_) => Ok(()),
+        })
+    }
+
+    /// The same with gaps, each where it begins: before the first record of others that lies in it.
+    ///
+    /// # Errors
+    /// As [`each_record`](Self::each_record).
+    pub fn each_record_or_gap(
+        &self,
+        job: &Job<'_>,
+        mut look: impl FnMut(Seen<'_>) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
         let mut streams = Vec::new();
         for cpu_stream in &self.cpu_streams {
@@ -198,24 +225,25 @@ impl<'r> Recording<'r> {
         }
         let mut done = 0;
         let mut memory = Vec::new();
-        let mut look = |record: Record<'_>| {
-            look(&self.messages.inlined(record, &mut memory))?;
-            done += 1;
-            if done < STEP { Ok(()) } else { job.advance(std::mem::take(&mut done)) }
+        let mut look = |next: Next<'_>| match next {
+            Next::Record(record) => {
+                look(Seen::Record(&self.messages.inlined(record, &mut memory)))?;
+                done += 1;
+                if done < STEP { Ok(()) } else { job.advance(std::mem::take(&mut done)) }
+            }
+            Next::Gap(gap) => look(Seen::Gap(gap)),
+            // Damage was found by the survey; whoever goes on nevertheless was warned.
+            Next::End(_) | Next::Damage(_) => Ok(()),
         };
         let mut result = Ok(());
         each_record_ahead(
             &mut Records::merge(streams),
             |_| usize::MAX,
-            |next| {
-                // Damage was found by the survey; whoever goes on nevertheless was warned.
-                let Next::Record(record) = next else { return ControlFlow::Continue(()) };
-                match look(record) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(error) => {
-                        result = Err(error);
-                        ControlFlow::Break(())
-                    }
+            |next| match look(next) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    result = Err(error);
+                    ControlFlow::Break(())
                 }
             },
         );

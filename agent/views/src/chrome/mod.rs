@@ -45,7 +45,7 @@ use self::out::Out;
 use crate::tracks::Slicer;
 use ftrace_event::SymbolTable;
 use recording::{
-    Description, ExportError, Format, Job, MOST_RECORDS, MOST_TEXT, Recording, Snapshot, create_file,
+    Description, ExportError, Format, Job, MOST_RECORDS, MOST_TEXT, Recording, Seen, Snapshot, create_file,
 };
 use report::json::string;
 use stdx::fast_map::FastMap;
@@ -53,7 +53,7 @@ use stdx::output::Directory;
 use stdx::parallel;
 use stdx::parallel::{Ended, HandOn};
 use tracedat::FileOption;
-use tracedat::reader::{Batch, Record};
+use tracedat::reader::Batch;
 
 /// The name of the file in the directory that it is written in.
 const FILE: &str = "trace.json";
@@ -113,8 +113,8 @@ impl Format for Chrome {
             || |chunk: Chunk, hand_on: &mut HandOn<'_, _>| chunk.write(&args, &counters, &symbols, hand_on);
         parallel::in_order(job.thread_count(), &write_events, take, |chunks| {
             let mut chunk = Chunk::new(origin);
-            recording.each_record(job, |record| {
-                writer.take(record, &mut chunk);
+            recording.each_record_or_gap(job, |seen| {
+                writer.take(seen, &mut chunk);
                 if chunk.is_full() {
                     chunks.give(std::mem::replace(&mut chunk, Chunk::new(origin)))?;
                 }
@@ -204,9 +204,9 @@ struct Writer<'r> {
 }
 
 impl Writer<'_> {
-    fn take(&mut self, record: &Record<'_>, chunk: &mut Chunk) {
-        // Others were found by the survey.
-        let Some(taken) = self.slicer.take(record) else { return };
+    fn take(&mut self, seen: Seen<'_>, chunk: &mut Chunk) {
+        // Records of events that are not described were found by the survey.
+        let (Some(taken), Seen::Record(record)) = (self.slicer.take(seen), seen) else { return };
         self.lanes.look(record);
         self.write_slices(&mut chunk.out);
         chunk.records.push(record, usize::MAX, self.lanes.of_record(&taken));

@@ -11,9 +11,8 @@ use super::levels::Levels;
 use crate::tracks::{Finished, Row, Slice, Slicer, Taken, has_switches, state};
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{Printer, SymbolTable};
-use recording::{ExportError, Job, Recording, full_name};
+use recording::{ExportError, Job, Recording, Seen, full_name};
 use stdx::fast_map::FastMap;
-use tracedat::reader::Record;
 use tracedat::{FileOption, Uname};
 
 /// The overview has the densities of at least so many events: of 8192 buckets, several on a pixel.
@@ -59,11 +58,10 @@ impl<'r> Builder<'r> {
     }
 
     /// Takes the next record.
-    pub(super) fn take(&mut self, record: &Record<'_>, blocks: &mut Blocks<'_>) -> Result<(), ExportError> {
+    pub(super) fn take(&mut self, seen: Seen<'_>, blocks: &mut Blocks<'_>) -> Result<(), ExportError> {
+        let (Some(taken), Seen::Record(record)) = (self.slicer.take(seen), seen) else { return Ok(()) };
         // Others were found by the survey.
-        let Some(id) = record.event_id() else { return Ok(()) };
-        let Some(plan) = self.plans.get(&id) else { return Ok(()) };
-        let Some(taken) = self.slicer.take(record) else { return Ok(()) };
+        let Some(plan) = record.event_id().and_then(|id| self.plans.get(&id)) else { return Ok(()) };
         let Taken { at, tid, thread, is_drawn } = taken;
         let rows = &mut self.slicer.sink().rows;
         if let Some(row) = rows.number(Row::Event(plan.number)) {

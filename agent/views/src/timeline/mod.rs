@@ -100,7 +100,7 @@ impl Format for Timeline {
         parallel::in_order(job.thread_count(), &worker, take, |items| {
             let mut give = |item| Ok(items.give(item)?);
             let mut blocks = Blocks::new(&mut give);
-            recording.each_record(job, |record| builder.take(record, &mut blocks))?;
+            recording.each_record_or_gap(job, |seen| builder.take(seen, &mut blocks))?;
             builder.finish(&mut blocks)
         })?;
         document.end(&builder.index(written, job)?)

@@ -7,7 +7,7 @@ use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
 use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, followed_and_unjoined};
 use ftrace_event::syscalls::{CallNames, SyscallTable};
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
-use recording::{Recording, full_name};
+use recording::{Recording, Seen, full_name};
 use stdx::fast_map::FastMap;
 use tracedat::Uname;
 use tracedat::reader::Record;
@@ -142,8 +142,18 @@ impl<'r> Slicer<'r> {
         slicer
     }
 
-    /// Takes the next record. `None` for one whose event is not described.
-    pub(crate) fn take(&mut self, record: &Record<'_>) -> Option<Taken> {
+    /// Takes the next record, or the beginning of a gap. `None` for a gap, and for a record whose event is
+    /// not described.
+    pub(crate) fn take(&mut self, seen: Seen<'_>) -> Option<Taken> {
+        let record = match seen {
+            Seen::Record(record) => record,
+            Seen::Gap(gap) => {
+                if let Some(channel) = self.channels.get(gap.buffer) {
+                    self.open_gap((*channel, gap.cpu));
+                }
+                return None;
+            }
+        };
         let taken = self.look(record);
         if !self.open_ends.is_empty() {
             self.pass_end(record);
@@ -184,15 +194,16 @@ impl<'r> Slicer<'r> {
     }
 
     fn look(&mut self, record: &Record<'_>) -> Option<Taken> {
-        let id = record.event_id()?;
-        let used = *self.uses.get(&id)?;
+        let used = record.event_id().and_then(|id| Some((id, *self.uses.get(&id)?)));
         let time = record.timestamp.saturating_sub(self.first);
-        self.too_late += u64::from(time > MOST_TIME);
+        // Those that are not described are not shown.
+        let is_shown = u64::from(used.is_some());
+        self.too_late += is_shown * u64::from(time > MOST_TIME);
         // A damaged recording can go back in time. Nothing else here has to know.
-        self.backwards += u64::from(time < self.now);
+        self.backwards += is_shown * u64::from(time < self.now);
         let time = time.min(MOST_TIME).max(self.now);
         self.now = time;
-        self.count += 1;
+        self.count += is_shown;
         let at = At { time, cpu: record.cpu, event: self.count };
         let before = self.last.insert((record.buffer, record.cpu), time);
         if let Some(count) = record.missed {
@@ -200,6 +211,7 @@ impl<'r> Slicer<'r> {
             self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
         }
         self.pass_gaps(at, record.buffer);
+        let (id, used) = used?;
         let mut is_drawn = used.is_drawn;
         let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
         let mut thread = None;
@@ -345,7 +357,7 @@ pub(crate) mod tests {
     use super::*;
     use ftrace_event::Endian;
     use std::io::Cursor;
-    use tracedat::reader::Reader;
+    use tracedat::reader::{Gap, Reader};
     use tracedat::{Buffer, Compression, EventSystem, Section, Setup, Writer, layout};
 
     use super::super::{Row, state};
@@ -400,7 +412,8 @@ pub(crate) mod tests {
         let head = [&id.to_le_bytes()[..], &[0; 2], &tid.to_le_bytes()].concat();
         let data: Vec<u8> = head.into_iter().chain(own).collect();
         let (missed, endian) = (None, Endian::Little);
-        slicer.take(&Record { reader: 0, buffer: 0, cpu, timestamp, missed, data: &data, endian });
+        let record = Record { reader: 0, buffer: 0, cpu, timestamp, missed, data: &data, endian };
+        slicer.take(Seen::Record(&record));
     }
 
     /// Begin and end of the slices of rows.
@@ -440,6 +453,37 @@ pub(crate) mod tests {
                 vec![(1, 5), (20, 20), (30, 30), (10, 10)]
             };
             assert_eq!(sorted(calls), sorted(expected));
+        }
+    }
+
+    /// What happens on another CPU while one lacks events is not joined, whatever record ends the gap.
+    #[test]
+    fn calls_within_a_gap_that_ends_have_no_known_end() {
+        let file = file();
+        let recording = Recording::of_head(&file);
+        for (event, ends) in [(EXIT, 60), (777, 60)] {
+            let mut slicer = Slicer::new(&recording);
+            take(&mut slicer, (1, 0), (ENTER, 6), &[0]);
+            take(&mut slicer, (5, 0), (EXIT, 6), &[0, 0]);
+            take(&mut slicer, (10, 1), (ENTER, 9), &[1]);
+            slicer.take(Seen::Gap(Gap { reader: 0, buffer: 0, cpu: 1 }));
+            take(&mut slicer, (20, 0), (ENTER, 7), &[0]);
+            take(&mut slicer, (30, 0), (EXIT, 7), &[0, 0]);
+            // The record that ends it, of an event that may not be described.
+            let data = [&event.to_le_bytes()[..], &[0; 2], &99_u32.to_le_bytes(), &[0; 8]].concat();
+            let (missed, endian) = (Some(3), Endian::Little);
+            let record =
+                Record { reader: 0, buffer: 0, cpu: 1, timestamp: ends, missed, data: &data, endian };
+            slicer.take(Seen::Record(&record));
+            take(&mut slicer, (70, 0), (ENTER, 7), &[0]);
+            take(&mut slicer, (80, 0), (EXIT, 7), &[0, 0]);
+            let gaps = told(&mut slicer, |row, _| matches!(row, Row::Gap(1)));
+            assert_eq!(gaps, [(10, 60)], "{event}");
+            let slices = slicer.sink().slices.clone();
+            let rows = &slicer.sink().rows;
+            let calls = slices.iter().filter(|of| matches!(rows.get(of.row), Some(Row::Calls(_))));
+            let calls = calls.map(|of| (of.start, of.end)).collect();
+            assert_eq!(sorted(calls), [(1, 5), (10, 10), (20, 20), (70, 80)], "{event}");
         }
     }
 
