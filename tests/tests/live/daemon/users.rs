@@ -120,7 +120,12 @@ fn a_link_that_comes_while_a_session_records_is_not_followed() {
 fn all_below(dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {
     let (mut all, mut open) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(path) = open.pop() {
-        let there = fs::symlink_metadata(&path).unwrap();
+        let there = match fs::symlink_metadata(&path) {
+            Ok(there) => there,
+            // A recorder renames its files.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => panic!("{}: {error}", path.display()),
+        };
         if there.is_dir() {
             open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
@@ -150,23 +155,28 @@ fn files_of_sessions_are_read_by_their_owners_and_a_group_that_is_named() {
                     let is_behind = |path: &Path| {
                         path.parent().is_some_and(|parent| parent.to_string_lossy().contains(".spool"))
                     };
-                    for (path, there) in all_below(&dir) {
-                        let is_spool = path.to_string_lossy().ends_with(".spool");
-                        let readers = group.filter(|_| !is_spool);
-                        let bits = match (there.is_dir(), readers) {
-                            (true, None) => 0o700,
-                            (true, Some(_)) => 0o750,
-                            (false, None) => 0o600,
-                            (false, Some(_)) => 0o640,
-                        };
-                        let found = (there.uid(), there.gid(), there.mode() & 0o777);
-                        let wanted = (user.uid, readers.unwrap_or(there.gid()), bits);
-                        assert!(
-                            found == wanted || is_behind(&path),
-                            "{} {action}: {found:?}",
-                            path.display()
-                        );
-                    }
+                    // A file is private until its group is set, and the recorder creates files meanwhile.
+                    wait_for("the modes of all files", || {
+                        for (path, there) in all_below(&dir) {
+                            let is_spool = path.to_string_lossy().ends_with(".spool");
+                            let readers = group.filter(|_| !is_spool);
+                            let bits = match (there.is_dir(), readers) {
+                                (true, None) => 0o700,
+                                (true, Some(_)) => 0o750,
+                                (false, None) => 0o600,
+                                (false, Some(_)) => 0o640,
+                            };
+                            let found = (there.uid(), there.gid(), there.mode() & 0o777);
+                            let wanted = (user.uid, readers.unwrap_or(there.gid()), bits);
+                            if found == wanted || is_behind(&path) {
+                                continue;
+                            }
+                            let is_private = found.0 == user.uid && found.2 & !0o700 == 0;
+                            assert!(is_private, "{} {action}: {found:?}", path.display());
+                            return None;
+                        }
+                        Some(())
+                    });
                 }
             }
         }
