@@ -12,7 +12,7 @@ use super::{CliError, exit::ExitCode, new_files::NewFileArgs, rewriting, summary
 use capture::{FinishError, LostManifest, Spool, SpoolError, recover};
 use stdx::output::Output;
 
-/// How long a process that is ending may take to let go of its spool: many times what thousands of perf
+/// How long a process that is ending may take to close its spool: many times what thousands of perf
 /// events take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -90,7 +90,7 @@ fn wait_for_end(path: &Path) -> Result<(), SpoolError> {
     Spool::wait_for_end(path, |process| {
         if !is_told {
             super::tell(&format!(
-                "tracer-agent: process {process}, which recorded, is ending; waiting until it lets go"
+                "tracer-agent: process {process}, which recorded, is ending; waiting for its end"
             ));
             is_told = true;
         }

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
+    fs::File,
     io,
     os::unix::{
         ffi::OsStrExt as _,
@@ -16,14 +17,13 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::fs::{FlockOperation, Mode, fchmod, flock};
-use rustix::io::Errno;
+use rustix::fs::{Mode, fchmod};
 use serde::{Deserialize, Serialize};
 
 use super::{archives::Archives, registry::log, user::Owner};
 use api::ControlError;
 use capture::{LostManifest, Spool, SpoolError, recover};
-use stdx::output::{Directory, MODE_PRIVATE};
+use stdx::output::{Directory, FileMode, LockedFile, MODE_PRIVATE, is_ending};
 
 /// Where the daemon of the default socket keeps what the next one needs.
 const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
@@ -64,9 +64,9 @@ const TOLD_MAX: usize = 16;
 const LOCK: &str = "lock";
 /// What the lock has in a directory that is the daemon's alone.
 const MARK: &[u8] = b"own\n";
-/// How long a daemon waits for one that is ending, and how often it looks.
+/// How long a daemon waits for one that is ending, and how often it tries.
 const LOCK_TIME: Duration = Duration::from_secs(10);
-const LOCK_LOOK: Duration = Duration::from_millis(50);
+const LOCK_POLL: Duration = Duration::from_millis(50);
 /// Where sessions of the configuration are that name no directory.
 pub(super) const CONFIGURED: &str = "sessions";
 /// Where earlier versions had what waits for relay daemons.
@@ -77,7 +77,7 @@ const EARLIER_RELAY: &str = "relay";
 pub(super) struct Notes {
     dir: Directory,
     /// No other daemon has it.
-    _lock: Arc<std::fs::File>,
+    _lock: Arc<File>,
 }
 
 /// A session that is being recorded.
@@ -131,13 +131,7 @@ impl Notes {
             )));
         }
         let names = dir.names()?;
-        let mut lock = match dir.create(LOCK) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dir.open_for_writing(LOCK)?,
-            created => created?,
-        };
-        // Who can open it can lock it.
-        fchmod(&lock, Mode::RUSR | Mode::WUSR)?;
-        claim(&lock)?;
+        let mut lock = claim(&dir)?;
         let mut mark = Vec::new();
         io::Read::read_to_end(&mut io::Read::take(&mut lock, MARK.len() as u64 + 1), &mut mark)?;
         let is_own = mark == MARK || path == Path::new(DEFAULT_STATE) || names.iter().all(is_known);
@@ -213,20 +207,26 @@ fn is_known(name: &OsString) -> bool {
     ends || [LOCK, EARLIER_RELAY, CONFIGURED].iter().any(|known| name == known)
 }
 
-/// Locks what only one daemon has. One that was killed may still be ending: it has its lock until the kernel
-/// has closed all that it had open.
-fn claim(lock: &std::fs::File) -> io::Result<()> {
+/// Locks the state, which only one daemon has. A daemon that was killed holds it until the kernel has closed
+/// all its files.
+fn claim(dir: &Directory) -> io::Result<File> {
     let begun = std::time::Instant::now();
     loop {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_TIME => std::thread::sleep(LOCK_LOOK),
-            Err(Errno::WOULDBLOCK) => {
-                return Err(io::Error::other(
-                    "another daemon uses it, or has not ended yet; choose another --state, or try again",
-                ));
-            }
-            locked => return Ok(locked?),
+        if let Some(LockedFile { file, .. }) = dir.lock(LOCK, FileMode::PRIVATE)? {
+            // Earlier versions created it for other users too, and a user who can open it can lock it.
+            fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+            return Ok(file);
         }
+        let holder = dir.lock_holder(LOCK)?;
+        let is_over = begun.elapsed() >= LOCK_TIME;
+        if let Some(process) = holder.filter(|process| is_over || !is_ending(*process)) {
+            let text = format!("process {process}, another daemon, uses it; choose another --state");
+            return Err(io::Error::other(text));
+        }
+        if is_over {
+            return Err(io::Error::other("another daemon uses it; choose another --state"));
+        }
+        std::thread::sleep(LOCK_POLL);
     }
 }
 

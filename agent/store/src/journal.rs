@@ -10,15 +10,13 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::archive::Archive;
 use super::content::{Fingerprint, hex};
-use stdx::output::{Directory, MODE_PRIVATE, directory_at, is_own};
+use stdx::output::{Directory, FileMode, LockedFile, MODE_PRIVATE, directory_at, is_own};
 
 /// The directory in the state directory.
 const DIRECTORY: &str = "uploads";
@@ -159,15 +157,9 @@ impl Journal {
         if !is_own(&dir).map_err(io("look at", open.join(DIRECTORY)))? {
             return Err(JournalError::Foreign { path: open.join(DIRECTORY) });
         }
-        let lock = match dir.create(LOCK) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => dir.open_for_writing(LOCK),
-            created => created,
-        };
-        let lock = lock.map_err(io("open", dir.join(LOCK)))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { dir, _lock: lock }),
-            Err(Errno::WOULDBLOCK) => Err(JournalError::InUse { path: dir.path().to_owned() }),
-            Err(error) => Err(io("lock", dir.join(LOCK))(error.into())),
+        match dir.lock(LOCK, FileMode::PRIVATE).map_err(io("lock", dir.join(LOCK)))? {
+            Some(LockedFile { file, .. }) => Ok(Self { dir, _lock: file }),
+            None => Err(JournalError::InUse { path: dir.path().to_owned() }),
         }
     }
 

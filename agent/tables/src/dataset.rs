@@ -22,13 +22,10 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-
 use super::DAY;
 use super::encoding::{Destination, Kind};
 use recording::ExportError;
-use stdx::output::{Directory, Identity, Links, Resolved, resolve};
+use stdx::output::{Directory, FileMode, Links, LockedFile, Resolved, resolve};
 
 /// What a directory is named after whose value is unknown.
 const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -45,7 +42,7 @@ pub(super) struct Dataset {
     id: String,
     /// `host=NAME`.
     host: String,
-    lock: File,
+    _lock: File,
     state: Mutex<State>,
     /// The day of tables that are not of events.
     begin: Option<i64>,
@@ -113,27 +110,12 @@ impl Dataset {
     ) -> Result<Self, ExportError> {
         let name = format!(".{id}.lock");
         let failed = || ExportError::io("lock", root.join(&name));
-        let lock = loop {
-            let file = match root.create(&name) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => root.open_for_writing(&name),
-                file => file,
-            };
-            let file = match file {
-                // Whoever had it has just ended.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                file => file.map_err(failed())?,
-            };
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => return Err(ExportError::InUse { path: root.path().to_owned() }),
-                locked => locked.map_err(|error| failed()(error.into()))?,
-            }
-            let identity = Identity::of_file(&file).map_err(failed())?;
-            if root.has(OsStr::new(&name), identity).map_err(failed())? {
-                break file;
-            }
+        let lock = root.lock(&name, FileMode::of_process()).map_err(failed())?;
+        let Some(LockedFile { file: lock, .. }) = lock else {
+            return Err(ExportError::InUse { path: root.path().to_owned() });
         };
         let host = format!("host={}", host.map_or_else(|| UNKNOWN.to_owned(), escaped));
-        let dataset = Self { root, id: id.to_owned(), host, lock, state: Mutex::default(), begin };
+        let dataset = Self { root, id: id.to_owned(), host, _lock: lock, state: Mutex::default(), begin };
         dataset.remove_files(&dataset.temporary(), |_| true)?;
         Ok(dataset)
     }
@@ -257,7 +239,6 @@ impl Drop for Dataset {
         }
         // It is removed while it is locked, so that nobody else's is.
         let _ = self.root.remove(format!(".{}.lock", self.id));
-        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 

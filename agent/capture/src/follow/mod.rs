@@ -36,7 +36,7 @@ use super::{
     Manifest, RecordedChannel, Spool, SpoolError, StreamId,
     counts::{Noted, Stage},
     names, pauses,
-    spool::{find, holder, output_of, parse_segment},
+    spool::{LOCK, find, output_of, parse_segment},
     state, symbols,
     user_symbols::LiveSymbols,
 };
@@ -598,7 +598,8 @@ impl Follower {
     }
 
     fn is_held(&self) -> Result<bool, SpoolError> {
-        let holder = holder(&self.files).map_err(SpoolError::io("find the recorder of", self.dir()))?;
+        let holder =
+            self.files.lock_holder(LOCK).map_err(SpoolError::io("find the recorder of", self.dir()))?;
         Ok(holder.is_some())
     }
 
@@ -754,7 +755,10 @@ fn wait_for_start(
     loop {
         // Whoever holds the spool may write them until it ends.
         let may_come = is_there()
-            && holder(files).map_err(SpoolError::io("find the recorder of", files.path()))?.is_some();
+            && files
+                .lock_holder(LOCK)
+                .map_err(SpoolError::io("find the recorder of", files.path()))?
+                .is_some();
         if let Some(manifest) = open(files, "manifest")?
             && let Some(counts) = open(files, "counts")?
             && counts.metadata().map_err(SpoolError::io("look at", files.join("counts")))?.len() > 0

@@ -11,14 +11,11 @@ use std::{
     path::PathBuf,
 };
 
-use rustix::{
-    fs::{FlockOperation, Mode, OFlags, flock, openat},
-    io::Errno,
-};
+use rustix::io::Errno;
 
-use super::{ATTEMPTS, RESERVE, RESERVE_RINGS, SpoolError, Step, output_of};
+use super::{RESERVE, RESERVE_RINGS, SpoolError, Step, output_of};
 use stdx::output::libc_mode::OTHERS_WRITE;
-use stdx::output::{Directory, Identity, MODE_PRIVATE, own_user, temporary_name};
+use stdx::output::{Directory, FileMode, LockedFile, MODE_PRIVATE, own_user, temporary_name};
 
 /// Name of the file that is locked.
 pub(crate) const LOCK: &str = "lock";
@@ -122,32 +119,14 @@ pub(super) fn open_ours(parent: &Directory, name: &OsStr) -> Result<Option<Direc
 
 /// Locks a spool directory.
 pub(super) fn claim(files: Directory) -> Result<Claim, SpoolError> {
-    let path = files.join(LOCK);
-    let failed = |action| SpoolError::io(action, &path);
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let open = |more| openat(&files, LOCK, flags | more, Mode::from_raw_mode(0o600));
-    for _ in 0..ATTEMPTS {
-        let (lock, created_lock) = match open(OFlags::empty()) {
-            Err(Errno::NOENT) => match open(OFlags::CREATE | OFlags::EXCL) {
-                Err(Errno::EXIST) => continue,
-                // Nobody records there.
-                Err(Errno::ROFS) => return Ok(Claim { files, lock: None, created_lock: false }),
-                created => (created.map_err(|e| failed("create")(e.into()))?, true),
-            },
-            opened => (opened.map_err(|e| failed("open")(e.into()))?, false),
-        };
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(SpoolError::InUse(files.path().to_owned())),
-            Err(e) => return Err(failed("lock")(e.into())),
-        }
-        // Who had it before may have removed it meanwhile; the next one would lock another file.
-        let identity = Identity::of_file(&lock).map_err(failed("look at"))?;
-        if files.has(OsStr::new(LOCK), identity).map_err(failed("look at"))? {
-            return Ok(Claim { files, lock: Some(lock), created_lock });
-        }
-    }
-    Err(SpoolError::InUse(files.path().to_owned()))
+    let (lock, created_lock) = match files.lock(LOCK, FileMode::PRIVATE) {
+        Ok(Some(LockedFile { file, is_new })) => (Some(file.into()), is_new),
+        Ok(None) => return Err(SpoolError::InUse(files.path().to_owned())),
+        // Nobody records there.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => (None, false),
+        Err(error) => return Err(SpoolError::io("lock", files.join(LOCK))(error)),
+    };
+    Ok(Claim { files, lock, created_lock })
 }
 
 /// Removes the directory `name`, which is claimed. First it loses its name: nobody finds it half-removed.
@@ -255,7 +234,7 @@ pub(super) fn remove_started(parent: &Directory, name: &OsStr) -> Result<bool, S
     Ok(true)
 }
 
-/// Lets go of a directory, and leaves it as it was.
+/// Ends the claim to a directory, and leaves it as it was.
 fn forget_lock(claim: &Claim) {
     if claim.created_lock {
         // It is empty, and means nothing to anybody.

@@ -26,7 +26,6 @@
 //! user that records, nobody else can write to it, and its files are opened below its descriptor.
 
 mod data;
-mod holder;
 mod left;
 mod lock;
 
@@ -46,7 +45,6 @@ use serde::{Deserialize, Serialize};
 
 pub use self::data::SpoolTotals;
 pub(super) use self::data::{CpuSpool, HandedStream, SegmentFile, parse_segment, segment_name};
-pub(super) use self::holder::holder;
 pub(super) use self::lock::LOCK;
 use self::lock::{Claim, claim, create_claimed, discard, is_taken, set_aside};
 use super::{
@@ -54,7 +52,7 @@ use super::{
     handover::{HandedDirectory, HandedName},
 };
 use stdx::handover::{Descriptors, Missing, Number};
-use stdx::output::{Directory, Links, Output, OutputError, Resolved, resolve};
+use stdx::output::{Directory, Links, Output, OutputError, Resolved, is_ending, resolve};
 use stdx::reason;
 
 /// Names of the files that keep disk space.
@@ -245,19 +243,19 @@ impl Spool {
         Ok(Self { parent, name, files, lock })
     }
 
-    /// Waits until a process that is ending lets go of a spool: closing its events may take seconds. `wait`
-    /// is called with the process until then, and gives whether to look again. A spool that nobody is seen to
-    /// hold needs no wait.
+    /// Waits for the end of a process that is ending and holds a spool: closing its events may take seconds.
+    /// `wait` is called with the process until then, and returns whether to go on. A spool without a known
+    /// holder needs no wait.
     ///
     /// # Errors
     /// Another process holds it, or `wait` has had enough.
     pub fn wait_for_end(path: &Path, mut wait: impl FnMut(u32) -> bool) -> Result<(), SpoolError> {
         let (parent, name) = find(path)?;
         let Some(files) = lock::open_ours(&parent, &name)? else { return Ok(()) };
-        // What cannot be seen is found out by who takes the lock.
-        while let Ok(Some(process)) = holder(&files) {
+        // A holder that is not known refuses the lock.
+        while let Ok(Some(process)) = files.lock_holder(LOCK) {
             let path = || files.path().to_owned();
-            if !holder::is_ending(process) {
+            if !is_ending(process) {
                 return Err(SpoolError::InUseBy { path: path(), process });
             }
             if !wait(process) {

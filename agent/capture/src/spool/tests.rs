@@ -211,7 +211,7 @@ fn a_lock_that_was_removed_is_not_the_lock() {
     fs::remove_dir_all(dir.path().join("d")).unwrap();
     let error = claim(gone).unwrap_err();
     assert!(
-        matches!(&error, SpoolError::Io { action: "create", source, .. }
+        matches!(&error, SpoolError::Io { action: "lock", source, .. }
         if source.kind() == io::ErrorKind::NotFound),
         "{error}"
     );
@@ -232,7 +232,7 @@ fn what_came_in_the_place_of_a_new_directory_stays() {
             fs::write(new.join("thesis"), "years").unwrap();
         }
     });
-    assert!(matches!(result, Err(SpoolError::Io { action: "open", .. })));
+    assert!(matches!(result, Err(SpoolError::Io { action: "lock", .. })));
     let mut left = names(dir.path());
     assert_eq!(left.remove(0), "away");
     assert_eq!((left.len(), names(&dir.path().join(&left[0]))), (1, vec!["thesis".to_owned()]));

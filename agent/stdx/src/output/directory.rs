@@ -220,8 +220,12 @@ impl Directory {
     /// # Errors
     /// The name is taken, or nothing can be created here.
     pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        self.create_with(name, FileMode::of_process())
+    }
+
+    /// As [`Directory::create`], with this mode.
+    pub(super) fn create_with(&self, name: impl AsRef<OsStr>, mode: FileMode) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = FileMode::of_process();
         let created = openat(&self.fd, one_name(name.as_ref())?, flags, mode.at_first(mode.file()))?;
         mode.give(&created, mode.file())?;
         Ok(created.into())

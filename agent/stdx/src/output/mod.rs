@@ -4,6 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `directory` | a directory that is held open, and what is done in it |
+//! | `lock` | files that one process at a time locks |
 //! | `mode` | the mode of new files and directories |
 //! | `resolve` | from a path to a directory and a name, and whose symbolic links are followed |
 //! | `temp` | a file beside its final place, which is renamed when it is complete |
@@ -13,6 +14,7 @@
 //! there on only names in open directories are used, none of which is ever followed.
 
 mod directory;
+mod lock;
 mod mode;
 pub mod resolve;
 mod temp;
@@ -28,6 +30,7 @@ use rustix::thread::CapabilitySet;
 
 pub use directory::Directory;
 pub use directory::{Identity, MODE_PRIVATE};
+pub use lock::{LockedFile, is_ending};
 pub use mode::{FileMode, FileModeError};
 pub use resolve::{Links, Resolved, resolve};
 pub use temp::TempFile;

@@ -42,8 +42,6 @@ pub struct FileModeError;
 impl FileMode {
     /// Nobody else reads or writes.
     pub const PRIVATE: Self = Self::new(OWNER);
-    /// The umask alone decides.
-    pub const UMASK: Self = Self::new(FILE_MAX);
 
     const fn new(bits: u32) -> Self {
         Self { bits, readers: None }

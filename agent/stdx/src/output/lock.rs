@@ -1,54 +1,103 @@
-//! Which process holds a spool, found out without taking its lock even for a moment: whoever recovers or
-//! replaces the spool at that moment would be refused.
+//! Files that one process at a time locks (flock(2)), and which process that is.
 
 use std::{
-    fs,
+    ffi::OsStr,
+    fs::{self, File},
     io::{self, Read as _},
     os::fd::{AsFd, AsRawFd as _},
 };
 
-use super::LOCK;
-use stdx::output::{Directory, Identity};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    process::Signal,
+};
+
+use super::{Directory, FileMode, Identity};
+
+/// How often a file is locked that another process removes meanwhile.
+const ATTEMPTS: usize = 8;
 
 /// The longest list of locks that is read.
 const LOCKS_MAX: u64 = 64 << 20;
 
-/// How often the list is read before it is believed that a lock is not in it.
-const LOOKS: u32 = 3;
+/// How often the list is read before a lock is taken for absent.
+const READS: u32 = 3;
 
-/// The process that holds the lock of the spool `files`: the one that took it, which others may have it from.
-/// `None` if nobody does.
-///
-/// /proc/locks (proc_locks(5)) has the holders that this process can see: of a recorder outside its PID
-/// namespace it tells nothing.
-pub(crate) fn holder(files: &Directory) -> io::Result<Option<u32>> {
-    let lock = match files.open_file(LOCK) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        lock => lock?,
-    };
-    let Identity { ino, .. } = Identity::of_file(&lock)?;
-    let device = device_of(&lock)?;
-    // The list is read in parts, between which the kernel lets go of it: where locks come and go meanwhile,
-    // it may leave out one that is held all the time (kernel seq_file.rst, "the iterator interface").
-    for _ in 0..LOOKS {
-        let mut locks = String::new();
-        fs::File::open("/proc/locks")?.take(LOCKS_MAX).read_to_string(&mut locks)?;
-        let process = locks.lines().find_map(|line| holder_in(line, device, ino));
-        if process.is_some() {
-            return Ok(process);
+/// A locked file. The lock ends with the last descriptor of it, in whatever process that is.
+#[derive(Debug)]
+pub struct LockedFile {
+    /// It can be read and written.
+    pub file: File,
+    /// Whether it was created for this lock.
+    pub is_new: bool,
+}
+
+impl Directory {
+    /// Locks the file `name`, which is created with this mode if it is missing. `None` if another process has
+    /// it locked.
+    ///
+    /// # Errors
+    /// The file cannot be opened or created, or something else has the name.
+    pub fn lock(&self, name: impl AsRef<OsStr>, mode: FileMode) -> io::Result<Option<LockedFile>> {
+        let name = name.as_ref();
+        for _ in 0..ATTEMPTS {
+            let (file, is_new) = match self.open_for_writing(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match self.create_with(name, mode) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                    created => (created?, true),
+                },
+                opened => (opened?, false),
+            };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                locked => locked?,
+            }
+            // The process that had it may have removed it: the next one would lock another file.
+            if self.has(name, Identity::of_file(&file)?)? {
+                return Ok(Some(LockedFile { file, is_new }));
+            }
         }
+        Ok(None)
     }
-    Ok(None)
+
+    /// The process that locked the file `name`; others may have the lock from it. The file is not locked for
+    /// that even for a moment: a process that locks it then would be refused.
+    ///
+    /// `None` if no process has it, or one that /proc/locks (proc_locks(5)) does not show to this process:
+    /// those of other PID namespaces.
+    ///
+    /// # Errors
+    /// The file or the list cannot be read.
+    pub fn lock_holder(&self, name: impl AsRef<OsStr>) -> io::Result<Option<u32>> {
+        let file = match self.open_file(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let Identity { ino, .. } = Identity::of_file(&file)?;
+        let device = device_of(&file)?;
+        // The kernel gives the list in parts: where locks come and go between two of them, one that is held
+        // all the time may be missing (kernel seq_file.rst, "the iterator interface").
+        for _ in 0..READS {
+            let mut locks = String::new();
+            File::open("/proc/locks")?.take(LOCKS_MAX).read_to_string(&mut locks)?;
+            let process = locks.lines().find_map(|line| holder_in(line, device, ino));
+            if process.is_some() {
+                return Ok(process);
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Whether a process is about to end, or has ended: what it holds goes with it. Closing thousands of perf
 /// events takes a process many seconds.
-pub(super) fn is_ending(process: u32) -> bool {
+pub fn is_ending(process: u32) -> bool {
     let read = |name: &str| match fs::read(format!("/proc/{process}/{name}")) {
         Ok(text) => Some(String::from_utf8_lossy(&text).into_owned()),
-        // It is gone, or ended while it was looked at.
-        Err(error) => match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ESRCH) => None,
+        // It is gone, or ended meanwhile.
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH) => None,
             _ => Some(String::new()),
         },
     };
@@ -59,7 +108,7 @@ pub(super) fn is_ending(process: u32) -> bool {
 /// signal is on its way, or it has the flag PF_EXITING (include/linux/sched.h).
 fn shows_end(status: &str, stat: &str) -> bool {
     const PF_EXITING: u32 = 4;
-    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    const KILLED: u64 = 1 << (Signal::KILL.as_raw() - 1);
     let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let is_dead = value("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
     let is_killed = ["SigPnd:", "ShdPnd:"].into_iter().any(|name| {
@@ -107,8 +156,6 @@ fn device_of(file: impl AsFd) -> io::Result<(u32, u32)> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use rustix::fs::{FlockOperation, flock};
-
     use super::*;
 
     #[test]
@@ -145,15 +192,23 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_shows_while_it_is_held() {
+    fn a_lock_excludes_others_and_shows_its_holder() {
+        const LOCK: &str = "lock";
         let dir = tempfile::tempdir().unwrap();
         let files = Directory::open(dir.path()).unwrap();
-        assert_eq!(holder(&files).unwrap(), None, "there is nothing to lock");
-        let lock = files.create(LOCK).unwrap();
-        assert_eq!(holder(&files).unwrap(), None);
-        flock(&lock, FlockOperation::LockExclusive).unwrap();
-        assert_eq!(holder(&files).unwrap(), Some(std::process::id()));
+        assert_eq!(files.lock_holder(LOCK).unwrap(), None, "there is no file");
+        let lock = files.lock(LOCK, FileMode::PRIVATE).unwrap().unwrap();
+        assert!(lock.is_new);
+        assert_eq!(files.lock_holder(LOCK).unwrap(), Some(std::process::id()));
+        assert!(files.lock(LOCK, FileMode::PRIVATE).unwrap().is_none());
+        // One that was removed while it was held is no lock of the name.
+        files.remove(LOCK).unwrap();
+        assert!(files.lock(LOCK, FileMode::PRIVATE).unwrap().unwrap().is_new);
         drop(lock);
-        assert_eq!(holder(&files).unwrap(), None);
+        assert_eq!(files.lock_holder(LOCK).unwrap(), None);
+        assert!(!files.lock(LOCK, FileMode::PRIVATE).unwrap().unwrap().is_new);
+        files.remove(LOCK).unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path().join(LOCK)).unwrap();
+        assert!(files.lock(LOCK, FileMode::PRIVATE).is_err());
     }
 }
