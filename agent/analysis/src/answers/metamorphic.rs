@@ -166,7 +166,7 @@ impl Taking<'_> {
 
     fn take_members(&mut self, path: &str, members: &Map<String, Value>) {
         // Files without a path and futexes are named by who used them first, as far as that was seen.
-        let is_file = path == "io.files" || path == "locks.futexes.locks";
+        let is_file = ["io.files", "locks.futexes.locks", "locks.futexes.callers"].contains(&path);
         let mut path = path.to_owned();
         for key in KEYS {
             match members.get(*key) {

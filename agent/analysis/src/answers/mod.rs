@@ -98,8 +98,9 @@ pub use self::{
     known::{Arguments, Context, Event, Follows, Known, KnownEvents, Request, Switch, Tid, Wakeup},
     lives::Lives,
     locks::{
-        Futex, FutexResult, FutexResults, FutexWait, FutexWaiter, FutexWaker, FutexesAnswer, KernelLock,
-        KernelLockCaller, KernelLockWaiter, KernelLocksAnswer, LockKind, Locks, LocksAnswer, LocksOfThread,
+        Futex, FutexCaller, FutexResult, FutexResults, FutexWait, FutexWaiter, FutexWaker, FutexesAnswer,
+        KernelLock, KernelLockCaller, KernelLockWaiter, KernelLocksAnswer, LockKind, Locks, LocksAnswer,
+        LocksOfThread,
     },
     memory::{
         AllocationSite, KernelCache, KernelMemory, Kill, Memory, MemoryAnswer, MemoryOfThread, PagesAnswer,
@@ -167,9 +168,6 @@ pub trait Analysis: Clone {
 
     /// Whether [`Analysis::stack`] is to be called.
     const WANTS_STACKS: bool = false;
-
-    /// Whether it tells functions of processes.
-    const NAMES_USER_FUNCTIONS: bool = Self::WANTS_STACKS;
 
     /// Whose events it looks at: those that the topic needs. `None` for all that are known.
     const TOPIC: Option<Topic> = None;

@@ -246,7 +246,7 @@ impl Ask for Following<'_> {
         let feed = Feed::new(&file, live.scope.clone(), analysis);
         let (missing, _) = feed.lacks(&file, live.topic);
         check_needs(&live.name, live.topic, &Covered { missing, ..Covered::default() })?;
-        if !A::NAMES_USER_FUNCTIONS {
+        if !A::WANTS_STACKS {
             follower.leave_out_user_symbols();
         }
         let progress = follower.poll().map_err(failed)?;

@@ -3,7 +3,7 @@
 use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, seconds, times};
 use crate::units::count;
 use analysis::answers::{
-    Covered, Futex, FutexResults, FutexWait, KernelLock, KernelLocksAnswer, LocksAnswer, Tid,
+    Covered, Futex, FutexResults, FutexWait, FutexesAnswer, KernelLock, KernelLocksAnswer, LocksAnswer, Tid,
 };
 
 /// Tables of locks of the kernel, of the functions that wait for them, of futexes, of the longest waits and
@@ -37,6 +37,7 @@ pub(super) fn text(answer: &LocksAnswer, _: &Covered, limit: usize) -> String {
         ]);
     }
     text += &futexes.text(limit);
+    text += &futex_callers(&answer.futexes, limit);
     text += &worst(&answer.futexes.worst);
     text + &threads(answer, limit)
 }
@@ -67,7 +68,26 @@ fn notes(answer: &LocksAnswer) -> String {
         text += "unknown: which functions wait for locks of the kernel; the recording has no stacks of \
                  lock:contention_begin (record -T)\n";
     }
+    if !futexes.has_stacks && !futexes.locks.is_empty() {
+        text += "unknown: which functions wait for futexes; the recording has no stacks of processes at \
+                 futex calls (record --user-stack)\n";
+    }
     text
+}
+
+/// Functions that wait for futexes, where there are stacks.
+fn futex_callers(futexes: &FutexesAnswer, limit: usize) -> String {
+    if !futexes.has_stacks {
+        return String::new();
+    }
+    let heads: [&[_]; 2] = [&[("FUNCTION", Left), ("PROCESS", Left), ("PID", Right)], &TIMES];
+    let mut callers = Table::new("Functions of processes that wait for futexes, by time", &heads);
+    for caller in &futexes.callers {
+        let function = caller.function.clone().unwrap_or_else(|| "?".to_owned());
+        let [process, pid] = place(&caller.comm, caller.process);
+        callers.row(&[&[function, process, pid], &times(&caller.times)]);
+    }
+    callers.text(limit)
 }
 
 fn kernel(kernel: &KernelLocksAnswer, limit: usize) -> String {

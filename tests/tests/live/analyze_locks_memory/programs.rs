@@ -24,6 +24,12 @@ pub(crate) const HOLD: &str = r#"
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int go[2], done[2];
 
+static __attribute__((noinline)) void take(void)
+{
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
 static void *waiter(void *unused)
 {
     char c = 0;
@@ -31,8 +37,7 @@ static void *waiter(void *unused)
     pid_t tid = syscall(SYS_gettid);
     if (write(done[1], &tid, sizeof tid) != sizeof tid) exit(2);
     while (read(go[0], &c, 1) == 1) {
-        pthread_mutex_lock(&mutex);
-        pthread_mutex_unlock(&mutex);
+        take();
         if (write(done[1], &c, 1) != 1) exit(2);
     }
     return 0;
@@ -121,9 +126,11 @@ int main(int argc, char **argv)
 }
 ";
 
-/// Compiles a program for fixed addresses.
+/// Compiles a program for fixed addresses, whose stacks can be followed.
 pub(crate) fn compile(dir: &Path, name: &str, source: &str) -> PathBuf {
     fs::write(dir.join(format!("{name}.c")), source).unwrap();
-    tool(dir, "cc", &["-O2", "-pthread", "-fno-pie", "-no-pie", "-o", name, &format!("{name}.c")]);
+    let source = format!("{name}.c");
+    let options = ["-O2", "-pthread", "-fno-omit-frame-pointer", "-fno-pie", "-no-pie", "-o", name, &source];
+    tool(dir, "cc", &options);
     dir.join(name)
 }

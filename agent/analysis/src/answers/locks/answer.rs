@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::{
     FutexResult, LockKind, Locks,
-    caller::{caller, lock_name},
-    futex::{Place, Waited},
+    caller::{caller, caller_in_process, lock_name},
+    futex::{Caller, Place, Waited},
     kernel::{Key, Told},
     process::Process,
 };
@@ -98,6 +98,10 @@ pub struct KernelLockCaller {
 pub struct FutexesAnswer {
     /// By process and address, by the time that was waited.
     pub locks: Vec<Futex>,
+    /// By process and the function that waits, by the time that was waited.
+    pub callers: Vec<FutexCaller>,
+    /// Whether there were stacks of processes, without which no function is known.
+    pub has_stacks: bool,
     /// The longest waits, no more than one of a thread for a lock.
     pub worst: Vec<FutexWait>,
     /// Threads whose process is not known. Their locks are told apart by address alone, and can be several.
@@ -136,6 +140,20 @@ pub struct Futex {
     pub waiters: Vec<FutexWaiter>,
     /// Who wakes, by how many were woken, whichever threads are asked about.
     pub wakers: Vec<FutexWaker>,
+}
+
+/// A function of a process that waits for futexes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FutexCaller {
+    /// The innermost function with a name that is not of waiting itself. `None` where stack or name were not
+    /// recorded.
+    pub function: Option<String>,
+    /// The process, as in [`Futex`].
+    pub process: Option<Tid>,
+    /// The process's name; empty if that is not known.
+    pub comm: String,
+    /// From entry to exit of calls that wait.
+    pub times: TimesTold,
 }
 
 /// How waits for a futex ended.
@@ -236,7 +254,7 @@ impl LocksAnswer {
         let mut teller = Teller { locks: &locks, names, threads: BTreeMap::new() };
         let (kernel, futexes) = (teller.kernel(), teller.futexes());
         let left_out = locks.kernel.left_out
-            + locks.kernel.parts.left_out()
+            + locks.parts.left_out()
             + locks.futexes.left_out
             + locks.threads.left_out();
         Self { kernel, futexes, threads: teller.threads(), left_out }
@@ -289,7 +307,7 @@ impl Teller<'_, '_> {
             of_lock.waiters.entry(*who).or_default().merge(&told.times);
             self.threads.entry(*who).or_default().kernel.merge(&told.times);
             has_stacks |= stack.is_some();
-            let function = caller(self.names.symbols, of.parts.of(*stack));
+            let function = caller(self.names.symbols, self.locks.parts.of(*stack));
             callers.entry((function, *kind)).or_default().merge(told);
         }
         let mut locks: Vec<KernelLock> =
@@ -369,6 +387,7 @@ impl Teller<'_, '_> {
             }
         }
         let names = self.process_names();
+        let (callers, has_stacks) = self.futex_callers(&names);
         let asked = futexes.into_iter().filter(|(_, futex)| futex.is_asked);
         let mut locks: Vec<Futex> = asked.map(|(place, of)| self.futex(place, of, &names)).collect();
         locks.sort_by_key(|lock| Reverse(lock.times.total_ns.saturating_add(lock.open_ns)));
@@ -376,11 +395,44 @@ impl Teller<'_, '_> {
         worst.truncate(WORST);
         FutexesAnswer {
             locks,
+            callers,
+            has_stacks,
             worst,
             threads_without_process: without_process.len() as u64,
             unmatched: of.unmatched,
             unfinished: of.unfinished,
         }
+    }
+
+    /// Functions that wait for futexes, and whether there are stacks.
+    fn futex_callers(&self, names: &HashMap<Tid, &[u8]>) -> (Vec<FutexCaller>, bool) {
+        let (of, mut has_stacks) = (&self.locks.futexes, false);
+        let mut callers: BTreeMap<(Option<Cow<'_, str>>, Option<Process>), Times> = BTreeMap::new();
+        for (Caller { process, stack, index }, times) in &of.callers {
+            let Some(thread) = self.locks.threads.get(*index) else { continue };
+            if !self.is_asked(Who::Thread { tid: thread.tid, index: *index }) {
+                continue;
+            }
+            has_stacks |= stack.is_some();
+            let function = caller_in_process(self.names.symbols, self.locks.parts.of(*stack));
+            callers.entry((function, *process)).or_default().merge(times);
+        }
+        let mut callers: Vec<FutexCaller> = (callers.into_iter())
+            .map(|((function, process), times)| FutexCaller {
+                function: function.map(Cow::into_owned),
+                process: process.map(|process| process.pid),
+                comm: self.process_name(process, names),
+                times: times.told(),
+            })
+            .collect();
+        callers.sort_by_key(|caller| Reverse(caller.times.total_ns));
+        (callers, has_stacks)
+    }
+
+    /// The name of a process; empty if it is not known.
+    fn process_name(&self, process: Option<Process>, names: &HashMap<Tid, &[u8]>) -> String {
+        let name = |pid| self.names.thread_text(pid, names.get(&pid).copied().unwrap_or_default());
+        process.map(|process| name(process.pid)).unwrap_or_default()
     }
 
     /// The last names of threads, by their ids.
@@ -389,14 +441,11 @@ impl Teller<'_, '_> {
     }
 
     fn futex(&self, place: Place, mut of: OfFutex, names: &HashMap<Tid, &[u8]>) -> Futex {
-        let process = place.process.map(|Process { pid, .. }| pid);
-        let comm =
-            process.map(|pid| self.names.thread_text(pid, names.get(&pid).copied().unwrap_or_default()));
         of.waiters.sort_by_key(|waiter| Reverse(waiter.times.total_ns));
         of.wakers.sort_by_key(|waker| Reverse((waker.woken, waker.calls)));
         Futex {
-            process,
-            comm: comm.unwrap_or_default(),
+            process: place.process.map(|process| process.pid),
+            comm: self.process_name(place.process, names),
             address: hexadecimal(place.address),
             mapping: self.locks.mappings.of(place),
             is_shared: of.sum.is_shared,

@@ -1,4 +1,4 @@
-//! Which function waits for a lock of the kernel, and what a lock is called.
+//! Which function waits for a lock of the kernel or a futex, and what a lock is called.
 
 use std::borrow::Cow;
 
@@ -64,6 +64,50 @@ pub(super) fn caller<'s>(symbols: &'s dyn Symbols, addresses: &[u64]) -> Option<
         |name: &str| LOCKING.iter().any(|start| name.starts_with(start)) || LOCKING_EXACTLY.contains(&name);
     let found = addresses.iter().find(|address| !is_locking(&function(symbols, **address)))?;
     symbol(symbols, *found).map(|_| function(symbols, *found))
+}
+
+/// Functions of processes whose names begin like this are of waiting itself, in glibc, musl, Rust's standard
+/// library, and the runtimes of C++ and Go.
+const WAITING: [&str; 31] = [
+    "syscall",
+    "__syscall",
+    "futex_",
+    "__futex_",
+    "__lll_lock_",
+    "lll_lock_",
+    "pthread_mutex_",
+    "__pthread_mutex_",
+    "___pthread_mutex_",
+    "pthread_rwlock_",
+    "__pthread_rwlock_",
+    "___pthread_rwlock_",
+    "pthread_cond_",
+    "__pthread_cond_",
+    "___pthread_cond_",
+    "pthread_barrier_",
+    "__pthread_barrier_",
+    "___pthread_barrier_",
+    "sem_wait",
+    "sem_timedwait",
+    "sem_clockwait",
+    "__new_sem_wait",
+    "__timedwait",
+    "std::sys::sync::",
+    "std::sys::pal::unix::futex::",
+    "std::sync::",
+    "std::thread::park",
+    "std::condition_variable::",
+    "std::mutex::",
+    "std::shared_mutex::",
+    "runtime.futex",
+];
+
+/// The innermost function of a process that has a name and is not of waiting. Functions of C libraries that
+/// are not exported have no names. `None` if there is no stack, or none of them has a name.
+pub(super) fn caller_in_process<'s>(symbols: &'s dyn Symbols, addresses: &[u64]) -> Option<Cow<'s, str>> {
+    let names = addresses.iter().filter(|address| symbol(symbols, **address).is_some());
+    let mut functions = names.map(|address| function(symbols, *address));
+    functions.find(|name| !WAITING.iter().any(|start| name.starts_with(start)))
 }
 
 /// Most bytes between the start of a variable and a lock in it. A symbol that is farther away is that of

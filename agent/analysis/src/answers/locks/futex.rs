@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, btree_map::Entry};
 use serde::Serialize;
 
 use super::process::Process;
+use crate::answers::parts::{Part, StackParts};
 use crate::answers::tally::Room;
 use crate::answers::threads::Index;
 use crate::answers::who::Who;
@@ -92,6 +93,8 @@ pub(super) struct Open {
     pub(super) is_raw: bool,
     /// Who was seen to wake the thread first.
     pub(super) waker: Option<Who>,
+    /// The stack of its entry.
+    pub(super) stack: StackParts,
 }
 
 /// How a wait ends.
@@ -167,6 +170,14 @@ pub(super) struct Woke {
     pub(super) is_shared: bool,
 }
 
+/// A place in a process from which a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Caller {
+    pub(super) process: Option<Process>,
+    pub(super) stack: Option<Part>,
+    pub(super) index: Index,
+}
+
 /// A futex that threads wait for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Awaited {
@@ -184,6 +195,7 @@ pub(super) struct Futexes {
     awaited: HashMap<Place, Awaited>,
     pub(super) waits: BTreeMap<(Place, Index), Waited>,
     pub(super) wakes: BTreeMap<(Place, Index), Woke>,
+    pub(super) callers: BTreeMap<Caller, Times>,
     /// For the times of waits.
     sizes: Room,
     pub(super) left_out: u64,
@@ -233,7 +245,17 @@ impl Futexes {
             Does::Other => {}
         }
         let is_shared = call == Call::Any && op & op::PRIVATE == 0;
-        Some(Open { number, does, place, is_shared, since: at.time, losses, is_raw, waker: None })
+        Some(Open {
+            number,
+            does,
+            place,
+            is_shared,
+            since: at.time,
+            losses,
+            is_raw,
+            waker: None,
+            stack: StackParts::default(),
+        })
     }
 
     /// A call is not gone on with, or its end is there.
@@ -274,6 +296,8 @@ impl Futexes {
                 if let Some((told, sizes)) = self.waited(open, index) {
                     told.times.add_within(time, at.time, sizes);
                     told.end(time, at.time, FutexResult::of(result), waker);
+                    let caller = Caller { process: open.place.process, stack: open.stack.user, index };
+                    self.called(caller, time, at.time);
                 }
             }
             Does::Wakes => {
@@ -307,6 +331,15 @@ impl Futexes {
         Some((told, &mut self.sizes))
     }
 
+    /// Counts a wait by its caller.
+    fn called(&mut self, caller: Caller, time: u64, now: u64) {
+        if self.callers.len() >= MOST_KEYS && !self.callers.contains_key(&caller) {
+            self.left_out += 1;
+            return;
+        }
+        self.callers.entry(caller).or_default().add_within(time, now, &mut self.sizes);
+    }
+
     /// Counts a wait that goes on at the end.
     pub(super) fn close(&mut self, open: &Open, index: Index, losses: u64, scope: &Scope, end: u64) {
         if open.does != Does::Waits {
@@ -332,6 +365,7 @@ impl Futexes {
         self.waits.clear();
         self.sizes = Room::default();
         self.wakes.clear();
+        self.callers.clear();
         (self.left_out, self.unmatched, self.unfinished) = (0, 0, 0);
         for awaited in self.awaited.values_mut() {
             (awaited.last, awaited.other) = (None, None);

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::LockKind;
-use crate::answers::parts::{Part, Parts, StackParts};
+use crate::answers::parts::{Part, StackParts};
 use crate::answers::tally::Room;
 use crate::answers::who::Who;
 use crate::answers::{At, Scope, Times};
@@ -116,7 +116,6 @@ impl Told {
 pub(super) struct KernelLocks {
     /// What idle threads wait for, by CPU.
     pub(super) idle: BTreeMap<u32, Waits>,
-    pub(super) parts: Parts,
     pub(super) told: BTreeMap<Key, Told>,
     /// For the times of all of these.
     sizes: Room,

@@ -8,7 +8,7 @@
 //! | `process` | which process a thread is of |
 //! | `futex` | waits for futexes, and who wakes at them |
 //! | `mapping` | what a process has mapped where a futex is |
-//! | `caller` | which function waits for a lock, and what a lock is called |
+//! | `caller` | which function waits for a lock or a futex, and what a lock is called |
 //! | `answer` | what is told at the end |
 
 mod answer;
@@ -25,8 +25,8 @@ use std::collections::HashMap;
 
 pub use self::{
     answer::{
-        Futex, FutexResults, FutexWait, FutexWaiter, FutexWaker, FutexesAnswer, KernelLock, KernelLockCaller,
-        KernelLockWaiter, KernelLocksAnswer, LocksAnswer, LocksOfThread,
+        Futex, FutexCaller, FutexResults, FutexWait, FutexWaiter, FutexWaker, FutexesAnswer, KernelLock,
+        KernelLockCaller, KernelLockWaiter, KernelLocksAnswer, LocksAnswer, LocksOfThread,
     },
     futex::FutexResult,
     kind::LockKind,
@@ -63,8 +63,12 @@ struct Awaits {
     is_idle: bool,
     /// Number of the thread, or of the CPU of an idle one.
     index: u64,
+    /// The depth of a wait for a lock of the kernel, or [`OF_CALL`].
     depth: u64,
 }
+
+/// In place of a depth: the futex call of the thread.
+const OF_CALL: u64 = bits::DEPTHS;
 
 /// Bits of [`Awaits`] as a number; a stack that comes after a restart has another generation.
 mod bits {
@@ -85,6 +89,7 @@ pub struct Locks {
     mappings: Mappings,
     kernel: KernelLocks,
     futexes: Futexes,
+    parts: Parts,
     losses: u64,
     awaits: Option<Awaits>,
     generation: u64,
@@ -106,6 +111,7 @@ impl Locks {
             mappings: Mappings::default(),
             kernel: KernelLocks::default(),
             futexes: Futexes::new(&calls.into()),
+            parts: Parts::default(),
             losses: 0,
             awaits: None,
             generation: 0,
@@ -185,6 +191,9 @@ impl Locks {
         if let Some(index) = index {
             let who = Who::Thread { tid, index };
             state.call = self.futexes.enter(at, state.process, who, call, losses);
+            if state.call.as_ref().is_some_and(|open| open.does == Does::Waits) {
+                self.awaits = Some(Awaits { is_idle: false, index: index as u64, depth: OF_CALL });
+            }
         }
     }
 
@@ -303,8 +312,6 @@ impl Analysis for Locks {
 
     const WANTS_STACKS: bool = true;
 
-    const NAMES_USER_FUNCTIONS: bool = false;
-
     const TOPIC: Option<Topic> = Some(Topic::Locks);
 
     fn look(&mut self, at: At, event: &Event<'_>) {
@@ -358,20 +365,27 @@ impl Analysis for Locks {
     }
 
     fn stack(&mut self, of: u64, frames: Frames<'_>) {
+        let is_of_call = of & bits::DEPTHS == OF_CALL;
         if of >> bits::GENERATION & bits::GENERATIONS != self.generation & bits::GENERATIONS
-            || !frames.is_kernel
+            || frames.is_kernel == is_of_call
         {
             return;
         }
         let (index, depth) = (of >> bits::INDEX & bits::INDICES, (of & bits::DEPTHS) as usize);
-        let waits = if of & bits::IDLE == 0 {
-            self.threads.get_mut(index as usize).map(|thread| &mut thread.of.waits)
+        let thread = |threads| Threads::get_mut(threads, index as usize).map(|thread| &mut thread.of);
+        // A stack that comes after its wait has none any more.
+        let stack = if is_of_call {
+            thread(&mut self.threads).and_then(|state| Some(&mut state.call.as_mut()?.stack))
         } else {
-            self.kernel.idle.get_mut(&(index as u32))
+            let waits = if of & bits::IDLE == 0 {
+                thread(&mut self.threads).map(|state| &mut state.waits)
+            } else {
+                self.kernel.idle.get_mut(&(index as u32))
+            };
+            waits.and_then(|waits| Some(&mut waits.get_mut(depth)?.stack))
         };
-        // One that comes after its wait has none any more.
-        if let Some(wait) = waits.and_then(|waits| waits.get_mut(depth)) {
-            wait.stack.add(&mut self.kernel.parts, true, frames.addresses);
+        if let Some(stack) = stack {
+            stack.add(&mut self.parts, frames.is_kernel, frames.addresses);
         }
     }
 
@@ -386,9 +400,9 @@ impl Analysis for Locks {
         self.kernel.restart();
         self.futexes.restart(are_all_forgotten);
         // Stacks are told apart by numbers that stay: when there is little room left, all begin anew.
-        let is_full = self.kernel.parts.is_half_full();
+        let is_full = self.parts.is_half_full();
         if is_full {
-            self.kernel.parts = Parts::default();
+            self.parts = Parts::default();
         }
         // Threads have other numbers from now on.
         let mut indices = HashMap::new();
@@ -396,6 +410,9 @@ impl Analysis for Locks {
             indices.insert(thread.tid, index);
             if let Some(open) = &mut thread.of.call {
                 open.waker = None;
+                if is_full {
+                    open.stack = StackParts::default();
+                }
             }
         }
         let of_threads = self.threads.iter_mut().flat_map(|thread| thread.of.waits.iter_mut());

@@ -29,6 +29,8 @@ impl Symbols for Table {
                 let names = ["native_queued_spin_lock_slowpath", "_raw_spin_lock", "inode_work", "down"];
                 (names[address as usize - 1], 7)
             }
+            0x10 => ("pthread_mutex_lock", 7),
+            0x11..0x13 => ("take", address - 0x10),
             0x5000..0x6000 => ("rcu_state", address - 0x5000),
             0x6000.. => ("__start_of_something", address - 0x6000),
             _ => return None,
@@ -65,8 +67,12 @@ impl Story {
     }
 
     fn stack(&mut self, addresses: &[u64]) {
+        self.stack_of(true, addresses);
+    }
+
+    fn stack_of(&mut self, is_kernel: bool, addresses: &[u64]) {
         let of = self.0.awaits_stack().expect("a stack is wanted");
-        self.0.stack(of, Frames { is_kernel: true, addresses: &mut addresses.iter().copied() });
+        self.0.stack(of, Frames { is_kernel, addresses: &mut addresses.iter().copied() });
     }
 
     fn enter(&mut self, time: u64, tid: Tid, address: i64, op: i64) {
@@ -491,4 +497,36 @@ fn hostile_numbers_of_locks_and_depths_are_bounded() {
     let none = Event::whole(None, Context::Thread, Known::LockBegin { lock: 1, flags: 0 });
     story.0.look(At { time: 4, cpu: 0 }, &none);
     assert_eq!(story.answer(10), LocksAnswer::default());
+}
+
+#[test]
+fn callers_of_futexes_are_functions_of_processes() {
+    let mut story = Story::new(&[(7, 7), (8, 7), (9, 9)]);
+    // Two places of one function; the kernel's part of the stack is no part of it, and 0x99 has no name.
+    for (begin, tid, place) in [(100, 7, 0x11), (200, 8, 0x12), (300, 9, 0x12)] {
+        story.enter(begin, tid, 0x1000, WAIT);
+        story.stack_of(true, &[1]);
+        story.stack_of(false, &[0x99, 0x10]);
+        story.stack_of(false, &[place, 0x1]);
+        story.exit(begin + 10, tid, 0);
+    }
+    // One without a stack, one whose stack is of waiting alone, and one that wakes.
+    story.call((400, 420), 7, (0x1000, WAIT), 0);
+    story.enter(500, 7, 0x1000, WAIT);
+    story.stack_of(false, &[0x10]);
+    story.exit(540, 7, 0);
+    story.enter(600, 7, 0x1000, WAKE);
+    assert_eq!(story.0.awaits_stack(), None);
+    story.exit(610, 7, 1);
+    let answer = story.answer(1000).futexes;
+    let callers: Vec<_> = (answer.callers.iter())
+        .map(|of| (of.function.as_deref(), of.process, of.times.count, of.times.total_ns))
+        .collect();
+    let expected = [(None, Some(7), 2, 60), (Some("take"), Some(7), 2, 20), (Some("take"), Some(9), 1, 10)];
+    assert_eq!((&*callers, answer.has_stacks), (&expected[..], true));
+
+    let mut story = Story::new(&[(7, 7)]);
+    story.call((400, 420), 7, (0x1000, WAIT), 0);
+    let answer = story.answer(1000).futexes;
+    assert_eq!((answer.callers.len(), answer.has_stacks), (1, false));
 }
