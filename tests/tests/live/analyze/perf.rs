@@ -226,8 +226,10 @@ fn apart(one: &[Line], other: &[Line], tid: u32) -> u64 {
     one.iter().zip(&other).map(|(one, other)| one.abs_diff(*other)).sum()
 }
 
-#[test]
-fn recordings_side_by_side_have_the_same_answers() {
+/// Records the workload with perf, which records all, and beside it with these options: both have the same
+/// answers of its threads.
+#[track_caller]
+fn compare_side_by_side(scope: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let (ours, said) = (dir.path().join("trace.dat"), dir.path().join("said.txt"));
     let mut command = ["sh", "-c", "exec \"$0\" \"$@\" 2> said.txt"].map(str::to_owned).to_vec();
@@ -236,7 +238,7 @@ fn recordings_side_by_side_have_the_same_answers() {
     command.push(ours.display().to_string());
     let args =
         ["-C", "mono", "-b", "32768", "--for", "sched", "-e", "sched:sched_wakeup", "-e", "raw_syscalls"];
-    command.extend(args.map(str::to_owned));
+    command.extend(args.iter().chain(scope).map(|arg| (*arg).to_owned()));
     command.extend(workload::command("mixed", dir.path()));
     // Again, as long as the kernel keeps events from the agent.
     let mut recordings = (0..10).map(|_| Recording::of(dir.path(), &command));
@@ -267,4 +269,14 @@ fn recordings_side_by_side_have_the_same_answers() {
         let most = apart(&lines, &recording.lines, tid);
         assert!(one.abs_diff(other) <= most, "thread {tid} ran {one} and {other}, {most} apart");
     }
+}
+
+#[test]
+fn recordings_side_by_side_have_the_same_answers() {
+    compare_side_by_side(&[]);
+}
+
+#[test]
+fn recordings_of_a_command_have_the_answers_of_whole_ones() {
+    compare_side_by_side(&["-F", "-c"]);
 }

@@ -7,7 +7,7 @@ use integration_tests::agent;
 use integration_tests::answers::{answer, list, number, text, threads_with};
 use integration_tests::stock_answers::{self as stock, Durations};
 use integration_tests::trace_cmd::Line;
-use integration_tests::workload;
+use integration_tests::workload::{self, Account};
 use serde_json::Value;
 
 /// Fails unless durations are these.
@@ -25,6 +25,23 @@ fn assert_times(told: &Value, expected: &Durations, of: &str) {
     }
 }
 
+/// What a thread did.
+fn compare_thread(path: &Path, told: &Value, expected: &stock::Threads, tid: u32) {
+    let of = format!("thread {tid} of {}", path.display());
+    let threads = threads_with(told, tid);
+    let sum = |name: &str| threads.iter().map(|thread| number(thread, name)).sum::<u64>();
+    assert_eq!(sum("run_ns"), expected.ran[&tid], "{of}");
+    assert_eq!(sum("switches"), expected.switches.get(&tid).copied().unwrap_or(0), "{of}");
+    if let [thread] = threads[..] {
+        assert_times(&thread["woken"], &expected.woken(tid), &format!("{of}, woken"));
+        assert_times(&thread["preempted"], &expected.preempted(tid), &format!("{of}, preempted"));
+        // Each moment is one of something.
+        let parts = ["run_ns", "wait_ns", "sleep_ns", "blocked_ns", "stopped_ns", "unknown_ns"];
+        let whole = number(told, "covered.to_ns") - number(told, "covered.from_ns");
+        assert!(parts.iter().map(|name| number(thread, name)).sum::<u64>() <= whole, "{of}: {thread}");
+    }
+}
+
 /// What threads and CPUs did. Gives how many waits were compared.
 pub(crate) fn compare_threads(path: &Path, lines: &[Line]) -> usize {
     let told = answer("sched", path, &[]);
@@ -39,19 +56,7 @@ pub(crate) fn compare_threads(path: &Path, lines: &[Line]) -> usize {
     let tids: BTreeSet<u32> = expected.ran.keys().copied().filter(|tid| *tid != 0).collect();
     assert!(tids.len() > 5, "{tids:?}");
     for tid in tids {
-        let of = format!("thread {tid} of {}", path.display());
-        let threads = threads_with(&told, tid);
-        let sum = |name: &str| threads.iter().map(|thread| number(thread, name)).sum::<u64>();
-        assert_eq!(sum("run_ns"), expected.ran[&tid], "{of}");
-        assert_eq!(sum("switches"), expected.switches.get(&tid).copied().unwrap_or(0), "{of}");
-        if let [thread] = threads[..] {
-            assert_times(&thread["woken"], &expected.woken(tid), &format!("{of}, woken"));
-            assert_times(&thread["preempted"], &expected.preempted(tid), &format!("{of}, preempted"));
-            // Each moment is one of something.
-            let parts = ["run_ns", "wait_ns", "sleep_ns", "blocked_ns", "stopped_ns", "unknown_ns"];
-            let whole = number(&told, "covered.to_ns") - number(&told, "covered.from_ns");
-            assert!(parts.iter().map(|name| number(thread, name)).sum::<u64>() <= whole, "{of}: {thread}");
-        }
+        compare_thread(path, &told, &expected, tid);
     }
     assert_times(&told["woken"], &expected.durations(|wait| wait.lost_as.is_none()), "all that were woken");
     assert_times(&told["preempted"], &expected.durations(|wait| wait.lost_as.is_some()), "all others");
@@ -178,4 +183,25 @@ fn answers_of_our_recordings_are_those_of_stocks_text() {
     let [hard, soft] = compare_irqs(&file, &lines);
     println!("{waits} waits, {calls} calls, {hard} handlers, {soft} soft interrupts");
     assert!(waits > 1000 && calls > 1000 && hard > 10 && soft > 100);
+}
+
+#[test]
+fn answers_of_a_commands_recording_are_those_of_stocks_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let mut args = ["-b", "65536", "-F", "-c", "--for", "sched"].map(str::to_owned).to_vec();
+    args.extend(["-e", "raw_syscalls"].map(str::to_owned));
+    args.extend(workload::command("sched", dir.path()));
+    agent::record_all(&file, &args);
+    let lines = stock::lines(&file);
+    let (told, expected) = (answer("sched", &file, &[]), stock::threads(&lines));
+    let started: BTreeSet<u32> = Account::read(dir.path()).started.into_iter().skip(1).collect();
+    let mut compared = 0;
+    for tid in started.difference(&expected.unseen).filter(|tid| expected.ran.contains_key(tid)) {
+        compare_thread(&file, &told, &expected, *tid);
+        compared += 1;
+    }
+    let calls = compare_calls(&file, &lines);
+    println!("{compared} threads, {calls} calls");
+    assert!(compared >= 10 && calls > 100);
 }
