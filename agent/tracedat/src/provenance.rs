@@ -23,6 +23,8 @@ pub const PREFIX: &str = "recording_";
 pub const PIECE: usize = 4000;
 /// Most bytes of a member.
 const MAX_MEMBER: usize = 8 << 20;
+/// Most pieces of a member that are read: more than are written.
+const MAX_PIECES: usize = 2 * MAX_MEMBER / PIECE;
 /// Most threads that are written: their texts then have less than [`MAX_MEMBER`] bytes.
 const MAX_THREADS: usize = 1 << 17;
 /// Most buffers that are read.
@@ -217,9 +219,11 @@ pub struct Texts {
 /// A member, as far as its pieces came.
 #[derive(Debug, Default)]
 struct Member {
-    text: String,
-    pieces: usize,
-    /// A piece is missing, or it is too long.
+    /// By their numbers: a source may have them in any order, as the environment of CTF 2 has none.
+    pieces: BTreeMap<usize, String>,
+    /// Bytes of all of them.
+    len: usize,
+    /// A piece came twice, or it is too long.
     is_broken: bool,
 }
 
@@ -235,10 +239,10 @@ impl Texts {
         });
         let Some((name, number)) = known else { return false };
         let member = self.members.entry(name).or_default();
-        member.is_broken |= number != member.pieces || member.text.len() + value.len() > MAX_MEMBER;
-        member.pieces = member.pieces.saturating_add(1);
+        member.len = member.len.saturating_add(value.len());
+        member.is_broken |= member.len > MAX_MEMBER || number >= MAX_PIECES;
         if !member.is_broken {
-            member.text.push_str(value);
+            member.is_broken = member.pieces.insert(number, value.to_owned()).is_some();
         }
         true
     }
@@ -251,8 +255,9 @@ impl Texts {
     /// The members, and the names of those that are damaged.
     pub fn finish(self) -> (Provenance, Vec<&'static str>) {
         let (mut all, mut damaged) = (Provenance::default(), Vec::new());
-        for (name, Member { text, is_broken, .. }) in self.members {
-            let is_taken = !is_broken && all.take(name, &text);
+        for (name, Member { pieces, is_broken, .. }) in self.members {
+            let is_whole = !is_broken && pieces.keys().copied().eq(0..pieces.len());
+            let is_taken = is_whole && all.take(name, &pieces.into_values().collect::<String>());
             if !is_taken {
                 damaged.push(name);
                 if name == "ledgers" {
@@ -370,7 +375,7 @@ mod tests {
             buffers: vec![BufferName::default(), BufferName { name: "a/b".into(), renamed: "a_b".into() }],
             threads: Threads {
                 at_start: true,
-                list: (0..1000).map(|tid| (tid, tid / 2, format!("t{tid}\\xff"))).collect(),
+                list: (0..3000).map(|tid| (tid, tid / 2, format!("t{tid}\\xff"))).collect(),
             },
             ledgers: vec![ledger],
         }
@@ -392,6 +397,11 @@ mod tests {
             assert!(value.len() <= PIECE && value.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{name}");
         }
         assert_eq!(read(&written.texts), (whole(), vec![]));
+        // As readers have them that keep names in order: `_10` stands before `_2`.
+        let mut sorted = written.texts.clone();
+        sorted.sort();
+        assert_ne!(sorted, written.texts);
+        assert_eq!(read(&sorted), (whole(), vec![]));
         assert_eq!(Provenance::default().texts(), Written::default());
         assert_eq!(read(&[]), (Provenance::default(), vec![]));
     }
@@ -423,12 +433,18 @@ mod tests {
         assert!(found.is_empty());
         let long = "x".repeat(MAX_MEMBER / 2 + 1);
         assert!(found.add("recording_buffers_0", &long) && found.add("recording_buffers_1", &long));
-        assert!(found.members["buffers"].text.len() < MAX_MEMBER);
+        assert!(found.members["buffers"].pieces.values().map(String::len).sum::<usize>() < MAX_MEMBER);
         assert_eq!(found.finish(), (Provenance::default(), vec!["buffers"]));
         let of = |list| Provenance { threads: Threads { at_start: false, list }, ..Provenance::default() };
         assert_eq!(of(vec![(1, 1, String::new()); MAX_THREADS + 3]).texts().threads_left_out, 3);
         let long = of(vec![(1, 1, "x".repeat(MAX_MEMBER))]).texts();
         assert_eq!((long.texts.len(), long.left_out), (0, vec!["threads"]));
+        let mut found = Texts::default();
+        for number in [0, MAX_PIECES] {
+            assert!(found.add(&format!("recording_buffers_{number}"), "[]"));
+        }
+        assert_eq!(found.members["buffers"].pieces.len(), 1);
+        assert_eq!(found.finish(), (Provenance::default(), vec!["buffers"]));
         let deep = "[".repeat(100_000);
         let mut found = Texts::default();
         found.add("recording_ledgers_0", &deep);
