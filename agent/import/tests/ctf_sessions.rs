@@ -138,6 +138,23 @@ fn programs_are_imported_beside_the_kernel() {
 }
 
 #[test]
+fn events_keep_the_names_that_their_threads_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = b"\x46\0\0\0\x47\0\0\0one\0\x05";
+    PROGRAM.write(dir.path(), (0, 2), &[(3000, other), (4000, STEP)]);
+    let (file, _) = imported(dir.path(), CtfOptions::default()).unwrap();
+    let lines = lines(file);
+    let of = |line: &String| {
+        (line.starts_with("two-71 "), line.contains("ctx_comm=one"), line.contains("ctx_comm=two"))
+    };
+    assert_eq!(
+        lines.iter().map(of).collect::<Vec<_>>(),
+        [(true, true, false), (true, false, true)],
+        "{lines:?}"
+    );
+}
+
+#[test]
 fn traces_whose_times_cannot_be_compared_are_no_recording() {
     let dir = tempfile::tempdir().unwrap();
     KERNEL.write(&dir.path().join("kernel"), (0, 1), &[]);

@@ -89,7 +89,7 @@ impl Plan {
         let common = |name| context(name).or_else(|| tracing.common_field(class, name));
         let flags = common("common_flags");
         let preempt_count = common("common_preempt_count");
-        // Without its thread, a name is a field as others are.
+        // It is a field, too: the thread may have another name later.
         let comm = thread.as_ref().and_then(|_| context("procname"));
         // Of programs that are in a namespace, both numbers are those in it.
         let process = context("vpid").filter(|_| thread.is_some() && context("vtid") == thread);
@@ -98,7 +98,6 @@ impl Plan {
         let taken: Vec<Place> = ["common_pid", "tid", "common_flags", "common_preempt_count", "common_type"]
             .into_iter()
             .filter_map(common)
-            .chain(comm.clone())
             .chain(stacks.iter().flatten().cloned())
             .collect();
         let taken: Vec<&Place> = taken.iter().collect();

@@ -266,8 +266,10 @@ fn is_event(line: &Line, event: &Json) {
             "tid" | "common_pid" => &event["pid"],
             "common_flags" => &event["flags"],
             "common_preempt_count" => &event["preempt_count"],
-            "procname" if line.context.iter().any(|(name, _)| name.ends_with("tid")) => continue,
-            "procname" => &fields["ctx_comm"],
+            "procname" => {
+                left -= 1;
+                &fields["ctx_comm"]
+            }
             other => {
                 left -= 1;
                 fields.get(&format!("ctx_{other}")).unwrap_or_else(|| panic!("ctx_{other}: {}", context()))
