@@ -1,5 +1,5 @@
-//! An independent reader of CTF 1.8 traces, written from the specification (diamon.org/ctf/v1.8.3) and from
-//! what LTTng adds to it: the index files.
+//! An independent reader of CTF traces, written from the specifications (diamon.org/ctf/v1.8.3, and that of
+//! CTF 2 for its metadata) and from what LTTng adds to them: the index files.
 //!
 //! It knows nothing of the exporter, and checks whatever the layout says twice. What it does not understand
 //! fails the test.
@@ -59,8 +59,9 @@ pub struct Trace {
     pub text: String,
 }
 
+/// A type of fields.
 #[derive(Clone, Debug)]
-enum Type {
+pub(crate) enum Type {
     Integer { bits: u32, align: u64, signed: bool, base: u32, big_endian: bool, clock: bool, text: bool },
     String,
     Struct(Vec<(String, Type)>, u64),
@@ -430,14 +431,55 @@ fn metadata(bytes: &[u8]) -> (String, Vec<u8>) {
     (String::from_utf8(text).unwrap(), uuid)
 }
 
+/// What metadata declare of packets and events.
+pub(crate) struct Declared {
+    pub(crate) uuid: Vec<u8>,
+    /// Of packets.
+    pub(crate) header: Type,
+    /// The parts of each stream's packets and events.
+    pub(crate) streams: BTreeMap<u64, BTreeMap<String, Type>>,
+    pub(crate) events: Events,
+}
+
 /// Decodes `dir/kernel`.
 pub fn read(dir: &Path) -> Trace {
+    decode(dir, true)
+}
+
+/// The same of a chunk, whose packets go on counting where the chunk before ended.
+pub fn read_chunk(dir: &Path) -> Trace {
+    decode(dir, false)
+}
+
+fn decode(dir: &Path, is_first: bool) -> Trace {
     let dir = dir.join("kernel");
-    let (text, uuid) = metadata(&fs::read(dir.join("metadata")).unwrap());
+    let bytes = fs::read(dir.join("metadata")).unwrap();
+    let mut trace = Trace::default();
+    let declared = if bytes.first() == Some(&0x1e) {
+        trace.text = String::from_utf8(bytes).unwrap();
+        crate::ctf2::declared(&trace.text.clone(), &mut trace)
+    } else {
+        let (text, uuid) = metadata(&bytes);
+        trace.text.clone_from(&text);
+        declared(&text, uuid, &mut trace)
+    };
+    let mut files: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name != "metadata" && name != "index" {
+            let index = fs::read(dir.join("index").join(format!("{name}.idx"))).unwrap();
+            stream((&name, is_first), &fs::read(&path).unwrap(), &index, &declared, &mut trace);
+        }
+    }
+    trace
+}
+
+/// What the metadata of CTF 1.8 declare.
+fn declared(text: &str, uuid: Vec<u8>, trace: &mut Trace) -> Declared {
     assert!(text.starts_with("/* CTF 1.8 */"));
     let mut parser =
-        Parser { tokens: tokens(&text), at: 0, aliases: BTreeMap::new(), structs: BTreeMap::new() };
-    let mut trace = Trace { text: text.clone(), ..Trace::default() };
+        Parser { tokens: tokens(text), at: 0, aliases: BTreeMap::new(), structs: BTreeMap::new() };
     let mut header = None;
     let mut streams: BTreeMap<u64, BTreeMap<String, Type>> = BTreeMap::new();
     let mut events = Events::new();
@@ -491,30 +533,25 @@ pub fn read(dir: &Path) -> Trace {
         }
         parser.expect(";");
     }
-    let header = header.unwrap();
-    let mut files: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    for path in files {
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if name != "metadata" && name != "index" {
-            let index = fs::read(dir.join("index").join(format!("{name}.idx"))).unwrap();
-            stream(&name, &fs::read(&path).unwrap(), &index, (&header, &streams, &events, &uuid), &mut trace);
-        }
-    }
-    trace
+    Declared { uuid, header: header.unwrap(), streams, events }
 }
 
 /// Events by stream and id: their names, contexts and fields.
-type Events = BTreeMap<(u64, u64), (String, Option<Type>, Type)>;
+pub(crate) type Events = BTreeMap<(u64, u64), (String, Option<Type>, Type)>;
 
-type Schema<'a> = (&'a Type, &'a BTreeMap<u64, BTreeMap<String, Type>>, &'a Events, &'a [u8]);
-
-fn stream(name: &str, bytes: &[u8], index: &[u8], schema: Schema<'_>, trace: &mut Trace) {
-    let (header, streams, events, uuid) = schema;
+fn stream(
+    (name, is_first): (&str, bool),
+    bytes: &[u8],
+    index: &[u8],
+    declared: &Declared,
+    trace: &mut Trace,
+) {
+    let Declared { uuid, header, streams, events } = declared;
     let (channel, file_cpu) = name.rsplit_once('_').unwrap();
     let be32 = |at: usize| u32::from_be_bytes(index[at..at + 4].try_into().unwrap());
     assert_eq!([be32(0), be32(4), be32(8), be32(12)], [0xc1f1_dcc1, 1, 1, 72], "header of the index");
-    let (mut at, mut sequence, mut discarded, mut end, mut clock) = (0_usize, 0, None, 0, 0);
+    let (mut at, mut packets, mut first, mut discarded, mut end, mut clock) =
+        (0_usize, 0, is_first.then_some(0), None, 0, 0);
     while at < bytes.len() {
         let mut bits = Bits { bytes: &bytes[at..], at: 0, clock };
         let head = bits.named(header);
@@ -530,8 +567,9 @@ fn stream(name: &str, bytes: &[u8], index: &[u8], schema: Schema<'_>, trace: &mu
         let (begin, finish) = (get("timestamp_begin"), get("timestamp_end"));
         let (content, size) = (get("content_size"), get("packet_size"));
         let now = get("events_discarded");
+        let sequence = *first.get_or_insert_with(|| get("packet_seq_num")) + packets;
         let entry: Vec<u64> = (0..9)
-            .map(|word| 16 + sequence as usize * 72 + word * 8)
+            .map(|word| 16 + packets as usize * 72 + word * 8)
             .map(|at| u64::from_be_bytes(index[at..at + 8].try_into().unwrap()))
             .collect();
         let instance = number(&head, "stream_instance_id");
@@ -546,7 +584,7 @@ fn stream(name: &str, bytes: &[u8], index: &[u8], schema: Schema<'_>, trace: &mu
         {
             assert!(now > before);
             trace.losses.entry(name.to_owned()).or_default().push((end, finish, now - before));
-        } else if discarded.is_none() {
+        } else if discarded.is_none() && is_first {
             assert_eq!(now, 0, "{name}: the first packet has nothing to compare with");
         }
         bits.clock = begin;
@@ -578,10 +616,10 @@ fn stream(name: &str, bytes: &[u8], index: &[u8], schema: Schema<'_>, trace: &mu
         assert!(bytes[at + (content / 8) as usize..at + (size / 8) as usize].iter().all(|byte| *byte == 0));
         (discarded, end, clock) = (Some(now), finish, bits.clock);
         at += (size / 8) as usize;
-        sequence += 1;
+        packets += 1;
     }
-    assert_eq!(index.len(), 16 + sequence as usize * 72, "{name}: the index has no more entries");
-    *trace.packets.entry(name.to_owned()).or_default() += sequence;
+    assert_eq!(index.len(), 16 + packets as usize * 72, "{name}: the index has no more entries");
+    *trace.packets.entry(name.to_owned()).or_default() += packets;
 }
 
 /// An event as babeltrace2 prints it with `--clock-cycles --no-delta`, without the host's name.

@@ -19,6 +19,7 @@ pub mod binaries;
 pub mod cgroup;
 pub mod chromium;
 pub mod ctf;
+mod ctf2;
 pub mod daemon;
 pub mod dat;
 pub mod duckdb;

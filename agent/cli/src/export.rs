@@ -64,6 +64,12 @@ const KNOWN: &[Known] = &[
         make: Make::Format(|_| Ok(Box::new(Ctf::Kernel))),
     },
     Known {
+        name: "ctf2",
+        summary: "the same in CTF 2, for babeltrace2 2.1 and what else reads it",
+        options: &[],
+        make: Make::Format(|_| Ok(Box::new(Ctf::Kernel2))),
+    },
+    Known {
         name: "lttng",
         summary: "CTF 1.8 as LTTng 2.13 records a kernel, with the names of lttng-modules and a state dump",
         options: &[],

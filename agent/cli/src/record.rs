@@ -253,8 +253,8 @@ pub struct RecordArgs {
     pub poll_us: Vec<u64>,
 
     /// File to write, or - for standard output, which `report -` and others read as it comes; with
-    /// --rotate-size or --rotate-time the directory of the files [default then: traces], with --format lttng
-    /// or ctf that of the trace [default then: trace]
+    /// --rotate-size or --rotate-time the directory of the files [default then: traces], with --format lttng,
+    /// ctf or ctf2 that of the trace [default then: trace]
     #[arg(
         short = 'o',
         long = "output",

@@ -15,7 +15,7 @@ use report::{Report, TraceFile};
 use tracedat::{Buffer, Compression, Section, Writer, layout};
 
 /// Formats of exports that are directories.
-const DIRECTORIES: [&str; 6] = ["ctf", "lttng", "lttng-2008", "ltt-eventdefs", "csv", "jsonl"];
+const DIRECTORIES: [&str; 7] = ["ctf", "ctf2", "lttng", "lttng-2008", "ltt-eventdefs", "csv", "jsonl"];
 
 /// Files by their names.
 type Files<'f> = &'f [(&'f str, &'f [u8])];
@@ -64,7 +64,9 @@ fn exports_replace_nothing_that_others_wrote() {
     let metadata = b"/* CTF 1.8 */ env { tracer_name = \"lttng-modules\"; };";
     let of_host = b"/* CTF 1.8 */ env { hostname = \"tracer-agent-1\"; };";
     let recorded = b"/* CTF 1.8 */ env { exporter = \"tracer-agent 0.1.0\"; };";
-    let cases: [(&str, Files<'_>); 8] = [
+    let fragments = b"\x1e{\"type\":\"trace-class\",\"environment\":{\"exporter\":\"tracer-agent 0.1.0\"}}\n";
+    let cases: [(&str, Files<'_>); 9] = [
+        ("a trace of CTF 2", &[("metadata", fragments), ("channel0_0", b"")]),
         ("a trace of a host of our name", &[("metadata", of_host), ("channel0_0", b"")]),
         ("a recording of ours", &[("kernel/metadata", recorded), ("kernel/channel0_0", b"")]),
         (

@@ -1,8 +1,7 @@
-//! The schema with the kernel's own names: format `ctf`.
+//! The schema with the kernel's own names: formats `ctf` and `ctf2`.
 
-use super::metadata::quoted;
-use super::schema::{Channel, Choice, Event, Field, Rule, Source};
-use super::types::{Integer, Type};
+use super::schema::{Channel, Choice, EnvValue, Event, Field, Rule, Source};
+use super::types::{Integer, Type, length_name};
 use ftrace_event::{Array, Format, Location, Machine, Printer, RecordReader};
 use recording::survey::full_name;
 use recording::{CpuStream, Recording};
@@ -72,11 +71,23 @@ pub(super) fn fields(
     };
     let mut fields: Vec<Field> = fields.iter().enumerate().filter_map(field).collect();
     for index in 0..fields.len() {
-        let name = identifier(&fields[index].name);
-        let taken = fields[..index].iter().any(|other| other.name == name);
-        fields[index].name = if taken { format!("{name}_{index}") } else { name };
+        let field = &fields[index];
+        let name = identifier(&field.name);
+        let is_taken = fields[..index].iter().any(|other| are_same(other, &name, &field.ty));
+        fields[index].name = if is_taken { format!("{name}_{index}") } else { name };
     }
     fields
+}
+
+/// Whether a field of this name and type would have a member of `other`. A sequence has one more, for its
+/// length.
+fn are_same(other: &Field, name: &str, ty: &Type) -> bool {
+    let of = |name: &str, ty: &Type| {
+        let length = matches!(ty, Type::Sequence { .. }).then(|| length_name(name));
+        [Some(name.to_owned()), length]
+    };
+    let (others, own) = (of(&other.name, &other.ty), of(name, ty));
+    own.iter().flatten().any(|name| others.iter().flatten().any(|other| other == name))
 }
 
 /// The name of a field comes from the recording; in the metadata it must be an identifier.
@@ -91,15 +102,15 @@ pub(super) fn inline_text(field: &ftrace_event::Field) -> Option<usize> {
 }
 
 /// What the metadata say of the trace.
-pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {
+pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, EnvValue)> {
     let mut env = machine_env(recording, state);
-    env.push(("tracer_name", quoted("tracer-agent")));
+    env.push(("tracer_name", "tracer-agent".into()));
     let mut version = env!("CARGO_PKG_VERSION").split('.');
     for name in ["tracer_major", "tracer_minor", "tracer_patchlevel"] {
         let number = version.next().and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
-        env.push((name, number.to_string()));
+        env.push((name, EnvValue::Number(number)));
     }
-    env.push(("recorded_by", quoted(&recorder(recording))));
+    env.push(("recorded_by", recorder(recording).into()));
     env.extend(machine(recording, state));
     env
 }
@@ -108,14 +119,14 @@ pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Ve
 pub(super) fn machine_env(
     recording: &Recording<'_>,
     state: Option<&InitialState>,
-) -> Vec<(&'static str, String)> {
+) -> Vec<(&'static str, EnvValue)> {
     let host = recording.host(state);
     vec![
-        ("hostname", quoted(&host.hostname)),
-        ("domain", quoted("kernel")),
-        ("sysname", quoted(&host.sysname)),
-        ("kernel_release", quoted(&host.release)),
-        ("kernel_version", quoted(&host.version)),
+        ("hostname", host.hostname.into()),
+        ("domain", "kernel".into()),
+        ("sysname", host.sysname.into()),
+        ("kernel_release", host.release.into()),
+        ("kernel_version", host.version.into()),
     ]
 }
 
@@ -124,9 +135,9 @@ pub(super) fn machine_env(
 pub(super) fn machine(
     recording: &Recording<'_>,
     state: Option<&InitialState>,
-) -> Option<(&'static str, String)> {
+) -> Option<(&'static str, EnvValue)> {
     let machine = recording.host(state).machine;
-    (!machine.is_empty()).then(|| ("machine", quoted(&machine)))
+    (!machine.is_empty()).then(|| ("machine", machine.into()))
 }
 
 /// The program that recorded.
@@ -136,4 +147,20 @@ pub(super) fn recorder(recording: &Recording<'_>) -> String {
         _ => None,
     });
     version.unwrap_or_else(|| "unknown".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_sequences_are_names_too() {
+        let sequence = || Type::Sequence { element: Integer::new(4, false) };
+        let field = |name: &str, ty: Type| Field { name: name.to_owned(), ty, source: Source::Record(0) };
+        let number = || Type::Integer(Integer::new(4, false));
+        assert!(are_same(&field("x", sequence()), "_x_length", &number()));
+        assert!(are_same(&field("_x_length", number()), "x", &sequence()));
+        assert!(are_same(&field("x", number()), "x", &sequence()));
+        assert!(!are_same(&field("x", number()), "_x_length", &number()));
+    }
 }

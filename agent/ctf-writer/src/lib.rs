@@ -1,4 +1,4 @@
-//! Common Trace Format 1.8 in the layout of a kernel session of LTTng 2.13: `kernel/metadata`,
+//! Common Trace Format 1.8 and 2 in the layout of a kernel session of LTTng 2.13: `kernel/metadata`,
 //! `kernel/CHANNEL_CPU`, `kernel/index/CHANNEL_CPU.idx`.
 //!
 //! **Data flow:** records and the event formats that describe them → a schema with field types (`schema`) →
@@ -7,7 +7,7 @@
 //!
 //! **Guarantees**
 //!
-//! - Babeltrace 1 and 2, Trace Compass and LTTng's own analyses open the traces.
+//! - Babeltrace 1 and 2, Trace Compass and LTTng's own analyses open the traces of CTF 1.8.
 //! - Lost events are where LTTng has them: a packet without events stands at the loss, and its counter of
 //!   discarded events is higher than that of the packet before.
 //! - Readers see complete packets only.
@@ -34,10 +34,10 @@
 //! | module | content |
 //! |---|---|
 //! | `schema` | the declarations of a trace, and the event that each record becomes |
-//! | `kernel` | the schema with the kernel's own names: format `ctf` |
+//! | `kernel` | the schema with the kernel's own names: formats `ctf` and `ctf2` |
 //! | `lttng` | the schema with the names of lttng-modules: format `lttng` |
 //! | `types` | field types, and values as bytes |
-//! | `metadata` | the schema as text |
+//! | `metadata` | the schema as text, in the languages of CTF 1.8 and 2 |
 //! | `stream` | packets |
 //! | `files` | files of packets, and their index |
 //! | `owner` | the owner of a user-space trace |
@@ -78,7 +78,8 @@ use callstack::CallStacks;
 pub use files::FileLimits;
 use files::TraceDirectory;
 use ftrace_event::{EventTable, Machine, NoNames, Printer};
-use metadata::Metadata;
+pub use metadata::{FRAGMENT_VALUES_MAX, names_export};
+use metadata::{Language, Metadata};
 pub use owner::{Owner, Process};
 pub use published::{
     Chunk as PublishedChunk, Consumer, MetadataFile, OpenFile, Packet, PacketFile, Publication,
@@ -109,26 +110,29 @@ pub const METADATA: &str = "metadata";
 /// What channels of the top buffer are called.
 const TOP_CHANNEL: &str = "channel0";
 
-/// The two formats in this layout.
+/// The formats in this layout. Their order is part of the UUIDs of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Ctf {
-    /// The kernel's own names: format `ctf`.
+    /// CTF 1.8 with the kernel's own names: format `ctf`.
     Kernel,
-    /// The names, types and state dump of lttng-modules: format `lttng`.
+    /// CTF 1.8 with the names, types and state dump of lttng-modules: format `lttng`.
     Lttng,
+    /// As [`Ctf::Kernel`] in CTF 2: format `ctf2`. Only metadata and UUIDs are others.
+    Kernel2,
 }
 
 impl Format for Ctf {
     fn name(&self) -> &'static str {
         match self {
             Self::Kernel => "ctf",
+            Self::Kernel2 => "ctf2",
             Self::Lttng => "lttng",
         }
     }
 
     fn keeps(&self) -> &'static [Description] {
         match self {
-            Self::Kernel => &[Description::Choice, Description::Buffers],
+            Self::Kernel | Self::Kernel2 => &[Description::Choice, Description::Buffers],
             Self::Lttng => {
                 &[Description::Choice, Description::Buffers, Description::Disks, Description::State]
             }
@@ -183,12 +187,19 @@ impl Format for Ctf {
 
 /// What the environment of an exported trace has as `written_by`, and that of a recorded one has not: an
 /// export may take the place of an earlier one, never of a recording.
-pub const WRITTEN_BY: &str = "tracer-agent export";
+const WRITTEN_BY: &str = "tracer-agent export";
 
 impl Ctf {
+    fn language(self) -> Language {
+        match self {
+            Self::Kernel | Self::Lttng => Language::Tsdl,
+            Self::Kernel2 => Language::Fragments,
+        }
+    }
+
     fn trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
         let mut trace = self.empty_trace(recording, state);
-        trace.env.push(("written_by", metadata::quoted(WRITTEN_BY)));
+        trace.env.push(("written_by", WRITTEN_BY.into()));
         let mut names = BTreeSet::new();
         for cpu_stream in recording.cpu_streams() {
             if trace.channels.iter().any(|channel| channel.buffer == cpu_stream.channel) {
@@ -205,6 +216,10 @@ impl Ctf {
                 self.declare(&mut channel, printer, recording.machine());
             }
             trace.channels.push(channel);
+        }
+        if trace.channels.is_empty() && self.language() == Language::Fragments {
+            // Metadata of CTF 2 have one data stream class at least.
+            trace.channels.push(self.channel("", &[], recording.machine(), &mut names));
         }
         // An import of a trace has its state dump among its events.
         let is_dumped = recording.events().iter().any(lttng::is_of_state);
@@ -228,8 +243,9 @@ impl Ctf {
         Trace {
             span: (clock.shifted(span.0), clock.shifted(span.1)),
             uuid: self.uuid(recording),
+            language: self.language(),
             env: match self {
-                Self::Kernel => kernel::env(recording, state),
+                Self::Kernel | Self::Kernel2 => kernel::env(recording, state),
                 Self::Lttng => lttng::env(recording, state),
             },
             provenance: Vec::new(),
@@ -248,7 +264,7 @@ impl Ctf {
         names: &mut BTreeSet<String>,
     ) -> Channel {
         let context = match self {
-            Self::Kernel => {
+            Self::Kernel | Self::Kernel2 => {
                 printers.first().map_or_else(Vec::new, |printer| kernel::context(printer, machine))
             }
             Self::Lttng => lttng::context(),
@@ -281,7 +297,7 @@ impl Ctf {
     /// Declares an event. Gives whether it can be in the channel.
     fn declare(self, channel: &mut Channel, printer: &Printer, machine: Machine) -> bool {
         match self {
-            Self::Kernel => {
+            Self::Kernel | Self::Kernel2 => {
                 kernel::declare(channel, printer, machine);
                 true
             }
@@ -324,7 +340,7 @@ impl Ctf {
         channels: &[Channel],
     ) -> Vec<(String, String)> {
         // A state dump has the threads of its time.
-        let mut provenance = recording.provenance(state.filter(|_| self == Self::Kernel));
+        let mut provenance = recording.provenance(state.filter(|_| self != Self::Lttng));
         provenance.machine.get_or_insert_default().host = recording.host(state);
         let buffer = |channel: &Channel| BufferName { name: channel.buffer.clone(), ..BufferName::default() };
         let of_events = channels.iter().filter(|channel| channel.buffer != lttng::STATE_BUFFER);
@@ -368,6 +384,7 @@ impl Ctf {
         let to_wall = i128::from(new.offset) + i128::from(new.shift);
         if let Ok(offset) = u64::try_from(to_wall - i128::from(clock.shift)) {
             clock.offset = offset;
+            clock.absolute |= new.absolute;
         }
     }
 
@@ -388,7 +405,7 @@ impl Ctf {
             uuid: Some(boot_id).filter(|id| id.len() == 36),
             description,
             offset,
-            absolute: self == Self::Kernel && wall.is_some(),
+            absolute: self != Self::Lttng && wall.is_some(),
             shift,
         }
     }

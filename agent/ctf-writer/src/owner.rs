@@ -3,7 +3,10 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::{UST, metadata::quoted, schema::Trace};
+use super::{
+    UST,
+    schema::{EnvValue, Trace},
+};
 use stdx::utc;
 
 /// The version of LTTng-UST whose layout is written.
@@ -53,23 +56,18 @@ impl Owner {
             Self::User(id) => ("uid", *id),
             Self::Process(process) => ("pid", process.as_ref().map(|process| process.id)),
         };
-        let mut env = vec![("domain", quoted(UST)), ("tracer_name", quoted("lttng-ust"))];
-        env.extend(
-            ["tracer_major", "tracer_minor"].into_iter().zip(VERSION.map(|number| number.to_string())),
-        );
-        env.push(("tracer_buffering_scheme", quoted(scheme)));
-        env.extend(id.map(|id| ("tracer_buffering_id", id.to_string())));
-        env.push(("architecture_bit_width", "64".to_owned()));
+        let mut env = vec![("domain", UST.into()), ("tracer_name", "lttng-ust".into())];
+        env.extend(["tracer_major", "tracer_minor"].into_iter().zip(VERSION.map(EnvValue::Number)));
+        env.push(("tracer_buffering_scheme", scheme.into()));
+        env.extend(id.map(|id| ("tracer_buffering_id", EnvValue::Number(id))));
+        env.push(("architecture_bit_width", EnvValue::Number(64)));
         if let Self::Process(Some(process)) = self {
-            env.push(("vpid", process.id.to_string()));
-            env.push(("procname", quoted(&process.name)));
-            env.push(("vpid_datetime", quoted(&utc::compact(process.since_ns))));
+            env.push(("vpid", EnvValue::Number(process.id)));
+            env.push(("procname", process.name.as_str().into()));
+            env.push(("vpid_datetime", utc::compact(process.since_ns).into()));
         }
         env.extend(trace.env.drain(..).filter(|(name, _)| COMMON.contains(name)));
-        env.push((
-            "exporter_note",
-            quoted("made of records of ftrace's layout; LTTng-UST did not record it"),
-        ));
+        env.push(("exporter_note", "made of records of ftrace's layout; LTTng-UST did not record it".into()));
         trace.env = env;
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);

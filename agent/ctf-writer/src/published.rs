@@ -59,8 +59,8 @@ pub struct Trace {
     pub path: String,
     /// Its UUID, which the metadata and all packets have.
     pub uuid: [u8; 16],
-    /// The packets of metadata for a reader of all chunks: what was declared since the begin of the
-    /// recording, each once. It is only added to.
+    /// The packets or fragments of metadata for a reader of all chunks: what was declared since the begin of
+    /// the recording, each once. It is only added to.
     pub metadata: Vec<u8>,
     /// Its streams, by a number that each keeps, unique among all of the publication.
     pub streams: BTreeMap<u64, Stream>,
@@ -123,7 +123,7 @@ pub struct Chunk {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MetadataFile {
-    /// Bytes of whole packets.
+    /// Bytes of whole packets or fragments.
     pub bytes: u64,
     /// How often it was written again from its begin.
     pub version: u64,
@@ -468,7 +468,7 @@ impl Publisher {
         Self { publication: Arc::clone(publication), trace }
     }
 
-    /// The metadata file has so many bytes; `again` if it is another file than before. `new` are the packets
+    /// The metadata file has so many bytes; `again` if it is another file than before. `new` are those
     /// of what was not declared in any chunk before.
     pub(super) fn metadata(&self, bytes: u64, again: bool, new: &[u8]) {
         self.publication.change(|state| {

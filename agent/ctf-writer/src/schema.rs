@@ -1,6 +1,7 @@
 //! What a trace declares: channels, their events and fields, and where the values of these come from.
 
 use super::callstack::{CallStack, CallStacks};
+use super::metadata::Language;
 use super::stream::EventHeader;
 use super::types::Type;
 use ftrace_event::stacks::StackReader;
@@ -10,8 +11,10 @@ use ftrace_event::{FieldReader, RecordReader};
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) uuid: [u8; 16],
-    /// Names and values as the metadata have them.
-    pub(super) env: Vec<(&'static str, String)>,
+    /// The language of its metadata.
+    pub(super) language: Language,
+    /// Names and values, in the order in which the metadata have them.
+    pub(super) env: Vec<(&'static str, EnvValue)>,
     /// Names and texts of the recording's provenance, which stand behind them.
     pub(super) provenance: Vec<(String, String)>,
     pub(super) clock: Clock,
@@ -21,6 +24,19 @@ pub(super) struct Trace {
     pub(super) pauses: Vec<u64>,
     /// By stream id.
     pub(super) channels: Vec<Channel>,
+}
+
+/// A value of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EnvValue {
+    Text(String),
+    Number(u32),
+}
+
+impl<T: Into<String>> From<T> for EnvValue {
+    fn from(text: T) -> Self {
+        Self::Text(text.into())
+    }
 }
 
 /// The clock of all times.

@@ -1,14 +1,14 @@
 //! How many bytes an event takes: enough of the metadata to step over events without decoding them.
 //!
-//! The declarations are those that [`Type::declare`](super::types::Type::declare) writes, one a line:
-//! integers of whole bytes, texts, and arrays and sequences of these. A trace with other types, as LTTng
-//! itself writes some, has no shapes, and its events are not counted.
+//! The declarations are those that `metadata` writes, in CTF 1.8 one a line: integers of whole bytes, texts,
+//! and arrays and sequences of these. A trace with other types, as LTTng itself writes some, has no shapes,
+//! and its events are not counted.
 
 use super::stream::{EventHeader, PREFIX};
 
 /// A part of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// So many bytes.
     Bytes(usize),
     /// So many texts, each with its NUL.
@@ -18,7 +18,7 @@ enum Step {
 }
 
 /// The parts of some fields, one after the other.
-type Steps = Vec<Step>;
+pub(super) type Steps = Vec<Step>;
 
 /// The shapes of a stream's events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,26 +133,36 @@ impl Block {
     fn end(self, streams: &mut Vec<StreamShape>) -> Option<()> {
         match self.kind {
             Kind::Other => {}
-            Kind::Stream => {
-                if self.id != Some(streams.len()) || streams.len() == MAX_STREAMS {
-                    return None;
-                }
-                streams.push(StreamShape { header: self.header?, context: self.steps, events: Vec::new() });
-            }
-            Kind::Event => {
-                let events = &mut streams.get_mut(self.stream?)?.events;
-                let id = self.id.filter(|id| *id < MAX_EVENTS)?;
-                if events.len() <= id {
-                    events.resize(id + 1, None);
-                }
-                events[id] = Some(self.steps);
-            }
+            Kind::Stream => StreamShape::add(streams, (self.id?, self.header?), self.steps)?,
+            Kind::Event => streams.get_mut(self.stream?)?.add_event(self.id?, self.steps)?,
         }
         Some(())
     }
 }
 
 impl StreamShape {
+    /// Adds a stream with its event header and the parts of its context. `None` if it is not the next one.
+    pub(super) fn add(
+        streams: &mut Vec<Self>,
+        (id, header): (usize, EventHeader),
+        context: Steps,
+    ) -> Option<()> {
+        let is_next = id == streams.len() && id < MAX_STREAMS;
+        is_next.then(|| streams.push(Self { header, context, events: Vec::new() }))
+    }
+
+    /// Adds an event with its parts. `None` if there are no events with such numbers.
+    pub(super) fn add_event(&mut self, id: usize, parts: Steps) -> Option<()> {
+        if id >= MAX_EVENTS {
+            return None;
+        }
+        if self.events.len() <= id {
+            self.events.resize(id + 1, None);
+        }
+        self.events[id] = Some(parts);
+        Some(())
+    }
+
     /// The events of a packet, of which `packet` is the content. `None` if it does not end where its last
     /// event does.
     pub(super) fn count(&self, packet: &[u8]) -> Option<u64> {
@@ -207,6 +217,7 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
+    use super::super::metadata::declare;
     use super::super::types::{Integer, Type};
     use super::*;
 
@@ -214,10 +225,10 @@ mod tests {
         let mut text = "stream {\n\tid = 0;\n\tevent.header := struct event_header_compact;\n\
             \tpacket.context := struct packet_context;\n\tevent.context := struct {\n"
             .to_owned();
-        Type::Integer(Integer::new(4, true)).declare("pid", 2, &mut text);
+        declare(&Type::Integer(Integer::new(4, true)), "pid", &mut text);
         text += "\t};\n};\n\nevent {\n\tname = \"a:b\";\n\tid = 0;\n\tstream_id = 0;\n\tfields := struct {\n";
         for (index, field) in fields.iter().enumerate() {
-            field.declare(&format!("f{index}"), 2, &mut text);
+            declare(field, &format!("f{index}"), &mut text);
         }
         text + "\t};\n};\n"
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::FileType;
 use serde::Serialize;
 
-use super::shape::{self, StreamShape};
+use super::shape::StreamShape;
 use super::traces::{self, Found};
 use super::{METADATA, metadata, stream};
 use recording::ExportError;
@@ -35,7 +35,9 @@ pub struct Summary {
 pub struct Trace {
     /// Its path in the directory; empty if it is that itself.
     pub path: String,
-    /// Names and values of the block `env`.
+    /// The version of CTF that its metadata are in: `1.8` or `2`.
+    pub version: &'static str,
+    /// Names and values of the environment.
     pub env: Vec<(String, String)>,
     /// Nanoseconds from 1970 to the clock's zero; 0 if unknown.
     pub clock_offset_ns: u64,
@@ -123,12 +125,10 @@ fn trace(dir: &Directory, room: u64) -> Result<Option<(Trace, u64)>, ExportError
     if len > room {
         return Ok(None);
     }
-    let text = metadata::unpack(&bytes).ok_or_else(|| {
+    let (mut trace, shapes) = metadata::read(&bytes).ok_or_else(|| {
         let path = dir.join(METADATA);
-        ExportError::Unsupported(format!("{} is damaged, or no metadata of CTF 1.8", path.display()))
+        ExportError::Unsupported(format!("{} is damaged, or no metadata of CTF 1.8 or 2", path.display()))
     })?;
-    let mut trace = of_text(&text);
-    let shapes = shape::of_text(&text);
     let mut names = dir.names().map_err(ExportError::io("read", dir.path()))?;
     names.sort();
     for name in names.into_iter().filter(|name| name != METADATA) {
@@ -188,9 +188,16 @@ fn packets(file: &File, shapes: Option<&[StreamShape]>, stream: &mut Stream) -> 
     Ok(())
 }
 
+impl Trace {
+    /// Takes what the environment has, but for what importers read.
+    pub(super) fn take_env(&mut self, env: impl IntoIterator<Item = (String, String)>) {
+        self.env.extend(env.into_iter().filter(|(name, _)| !name.starts_with(provenance::PREFIX)));
+    }
+}
+
 /// What a line of the text says is enough to know; whoever wants all of it takes a reader of CTF.
-fn of_text(text: &str) -> Trace {
-    let mut trace = Trace::default();
+pub(super) fn of_text(text: &str) -> Trace {
+    let mut trace = Trace { version: "1.8", ..Trace::default() };
     let mut block = "";
     for line in text.lines() {
         if !line.starts_with(char::is_whitespace) {
@@ -200,9 +207,7 @@ fn of_text(text: &str) -> Trace {
         let Some((name, value)) = line.trim().trim_end_matches(';').split_once(" = ") else { continue };
         let value = value.trim_matches('"');
         match (block, name) {
-            // Importers read these.
-            ("env", name) if name.starts_with(provenance::PREFIX) => {}
-            ("env", name) => trace.env.push((name.to_owned(), value.to_owned())),
+            ("env", name) => trace.take_env([(name.to_owned(), value.to_owned())]),
             ("clock", "offset") => trace.clock_offset_ns = value.parse().unwrap_or(0),
             ("event", "name") => trace.events.push(value.to_owned()),
             _ => {}

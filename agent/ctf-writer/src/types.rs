@@ -1,9 +1,7 @@
-//! Types of CTF fields: what the metadata say of them, and how values are encoded.
+//! Types of CTF fields, and how values are encoded.
 //!
 //! Everything is aligned to bytes and little-endian, as LTTng writes on x86 (CTF 1.8.3, sections 4.1 and
 //! 4.2).
-
-use std::fmt::Write as _;
 
 use ftrace_event::{FieldKind, Value};
 
@@ -26,16 +24,6 @@ impl Integer {
 
     pub(super) const fn hex(size: u8) -> Self {
         Self { size, signed: false, base: 16, network: false }
-    }
-
-    fn tsdl(self) -> String {
-        let Self { size, signed, base, network } = self;
-        let bits = u32::from(size) * 8;
-        let order = if network { " byte_order = be;" } else { "" };
-        format!(
-            "integer {{ size = {bits}; align = 8; signed = {};{order} encoding = none; base = {base}; }}",
-            u8::from(signed)
-        )
     }
 
     pub(super) fn encode(self, value: u64, out: &mut Vec<u8>) {
@@ -73,7 +61,13 @@ pub(super) enum Type {
     },
 }
 
-const CHARACTER: &str = "integer { size = 8; align = 8; signed = 0; encoding = UTF8; base = 10; }";
+/// The number of elements that stands before a sequence.
+pub(super) const LENGTH: Integer = Integer::new(4, false);
+
+/// The member with the length of the sequence `name`, as readers name it.
+pub(super) fn length_name(name: &str) -> String {
+    format!("_{name}_length")
+}
 
 impl Type {
     /// The type for the kernel's own field. `array_len` is the size of a text that stands in the record
@@ -94,25 +88,6 @@ impl Type {
                 count.map_or(Self::Sequence { element }, |count| Self::Array { element, count })
             }
         }
-    }
-
-    /// The declaration of a field of this type, in so many tabs.
-    pub(super) fn declare(&self, name: &str, tabs: usize, out: &mut String) {
-        let tab = "\t".repeat(tabs);
-        // Names have a leading underscore, which readers take away, so that none is a word of the language.
-        let _ = match self {
-            Self::Integer(integer) => writeln!(out, "{tab}{} _{name};", integer.tsdl()),
-            Self::TextArray { len } => writeln!(out, "{tab}{CHARACTER} _{name}[{len}];"),
-            Self::String => writeln!(out, "{tab}string _{name};"),
-            Self::Strings { count } => writeln!(out, "{tab}string _{name}[{count}];"),
-            Self::Array { element, count } => writeln!(out, "{tab}{} _{name}[{count}];", element.tsdl()),
-            Self::Sequence { element } => writeln!(
-                out,
-                "{tab}{} __{name}_length;\n{tab}{} _{name}[ __{name}_length ];",
-                Integer::new(4, false).tsdl(),
-                element.tsdl()
-            ),
-        };
     }
 
     /// Encodes a value. Returns whether it fits: what does not is encoded as nothing, in a shape that can be

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
-use ctf_writer::{KERNEL, METADATA, WRITTEN_BY, traces};
+use ctf_writer::{KERNEL, METADATA, names_export, traces};
 use recording::TABLES;
 use stdx::output::Directory;
 
@@ -19,8 +19,8 @@ const TABLES_MARK: &[u8] = b"-- Written by tracer-agent";
 /// A layout that [`export`](recording::export) writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Common Trace Format 1.8: a file `metadata` and streams beside it, or directories with them where LTTng
-    /// has the traces of a session, also of its users, processes, chunks and snapshots.
+    /// Common Trace Format 1.8 or 2: a file `metadata` and streams beside it, or directories with them where
+    /// LTTng has the traces of a session, also of its users, processes, chunks and snapshots.
     Ctf,
     /// The layout of LTTng of 2008: `control/facilities_N` and `cpu_N`.
     Lttng2008,
@@ -73,7 +73,7 @@ pub fn is_export(dir: &Directory) -> bool {
         Some(Layout::Ctf) => [Some(dir.clone()), dir.open_dir(KERNEL).ok()]
             .iter()
             .flatten()
-            .any(|trace| has_mark(trace, METADATA, format!("written_by = \"{WRITTEN_BY}\"").as_bytes())),
+            .any(|trace| text_of(trace, METADATA).is_some_and(|text| names_export(&text))),
         Some(Layout::Tables) => text_of(dir, TABLES).is_some_and(|text| text.starts_with(TABLES_MARK)),
         Some(Layout::EventDefs) => {
             dir.open_dir("info").is_ok_and(|info| has_mark(&info, "system.xml", b"by tracer-agent "))

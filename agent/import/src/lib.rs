@@ -40,7 +40,7 @@
 //! | `file` | the trace.dat |
 //! | [`text`] | the text of tracefs, `trace-cmd report` and `perf script` |
 //! | [`perf`] | files and streams of `perf record` |
-//! | [`ctf`] | traces of CTF 1.8, by LTTng and others |
+//! | [`ctf`] | traces of CTF 1.8 and 2, by LTTng and others |
 
 #![forbid(unsafe_code)]
 

@@ -330,7 +330,7 @@ fn io(path: &Path) -> String {
 }
 
 /// The formats that an import reads.
-const FORMATS: [&dyn Format; 3] = [&Ctf::Kernel, &Ctf::Lttng, &PerfScript];
+const FORMATS: [&dyn Format; 4] = [&Ctf::Kernel, &Ctf::Kernel2, &Ctf::Lttng, &PerfScript];
 
 #[test]
 fn what_was_chosen_and_counted_is_in_every_import() {
@@ -468,7 +468,7 @@ fn an_unknown_time_of_day_stays_unknown_and_0_is_known() {
 
 #[test]
 fn analyses_of_an_import_know_what_they_did_not() {
-    for format in [Ctf::Kernel, Ctf::Lttng] {
+    for format in [Ctf::Kernel, Ctf::Kernel2, Ctf::Lttng] {
         for only in [vec![], vec!["the command".to_owned()], vec!["CPUs 0".to_owned()]] {
             let dir = tempfile::tempdir().unwrap();
             let path = original(dir.path(), &[Ledger { only: only.clone(), ..ledger(Some(0)) }]);
@@ -542,8 +542,19 @@ fn a_second_export_and_import_change_nothing() {
 }
 
 #[test]
+fn both_versions_of_ctf_are_the_same_recording() {
+    for offset in [None, Some(0), Some(-500), Some(i64::MAX >> 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = original(dir.path(), &[ledger(offset)]);
+        let [one, two] =
+            [Ctf::Kernel, Ctf::Kernel2].map(|format| content(&again(&path, &format, dir.path())));
+        assert_eq!(two, one, "{offset:?}");
+    }
+}
+
+#[test]
 fn a_trace_that_was_recorded_has_what_its_head_says() {
-    for (naming, names) in [(Ctf::Kernel, "ctf"), (Ctf::Lttng, "lttng")] {
+    for (naming, names) in [(Ctf::Kernel, "ctf"), (Ctf::Kernel2, "ctf2"), (Ctf::Lttng, "lttng")] {
         let dir = tempfile::tempdir().unwrap();
         let choice =
             EventChoice { event: "block:block_rq_issue".into(), is_sampled: true, ..EventChoice::default() };
@@ -598,6 +609,7 @@ fn what_a_format_does_not_keep_is_counted_by_name() {
     };
     // 2 lines of the scope, and 2 events of which not each firing was recorded.
     assert_eq!(counts(&Ctf::Kernel), [0, 0, 1, 1, 2, 1, 1]);
+    assert_eq!(counts(&Ctf::Kernel2), [0, 0, 1, 1, 2, 1, 1]);
     assert_eq!(counts(&Ctf::Lttng), [0, 0, 1, 1, 2, 0, 1]);
     assert_eq!(counts(&PerfScript), [0, 0, 0, 1, 2, 1, 0]);
     assert_eq!(counts(&export::perfetto::Perfetto), [4, 1, 1, 1, 2, 1, 0]);

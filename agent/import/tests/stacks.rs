@@ -90,7 +90,7 @@ fn imports_have_the_stacks_that_were_exported() {
     assert_eq!(expected[1], (false, vec![0x0040_1000, 0x0040_1100]));
     assert_eq!(expected[2], (true, vec![0x2000]));
     assert_eq!(expected[3].1.len(), 64);
-    let formats: [&dyn Format; 3] = [&Ctf::Kernel, &Ctf::Lttng, &PerfScript];
+    let formats: [&dyn Format; 4] = [&Ctf::Kernel, &Ctf::Kernel2, &Ctf::Lttng, &PerfScript];
     for format in formats {
         let path = imported(&exported(format, dir.path()), dir.path());
         let bytes = fs::read(path).unwrap();
@@ -114,8 +114,9 @@ fn imports_have_the_stacks_that_were_exported() {
 #[test]
 fn no_export_has_what_fills_stacks() {
     let dir = tempfile::tempdir().unwrap();
-    let formats: [&dyn Format; 9] = [
+    let formats: [&dyn Format; 10] = [
         &Ctf::Kernel,
+        &Ctf::Kernel2,
         &Ctf::Lttng,
         &PerfScript,
         &Perfetto,

@@ -15,7 +15,8 @@ use ctf_writer::{Consumer, OpenFile, Packet, PacketFile, Published, PublishedStr
 const STREAMS_MAX: usize = 1 << 11;
 /// Most bytes of a packet or of metadata in one answer.
 const BYTES_MAX: u32 = 1 << 20;
-/// Bytes of a packet of metadata: none is divided.
+/// Bytes of a packet of metadata: none is divided. Those of CTF 2 have no packets, and viewers read all that
+/// there are before they take them apart.
 const METADATA_PACKET: usize = 1 << 12;
 /// How many closed trace chunks a viewer may be behind. What is in older ones is lost to it.
 const CHUNKS_BEHIND: u64 = 16;

@@ -264,6 +264,7 @@ fn trace_of(spec: &RecordingSpec) -> Option<CtfOptions> {
         TraceFormat::Dat => return None,
         TraceFormat::Lttng => Ctf::Lttng,
         TraceFormat::Ctf => Ctf::Kernel,
+        TraceFormat::Ctf2 => Ctf::Kernel2,
     };
     let of_channel = |channel: &ChannelSpec| {
         let packet = channel.packet_bytes.and_then(|bytes| usize::try_from(bytes).ok());

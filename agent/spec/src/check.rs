@@ -113,9 +113,9 @@ pub mod why {
         "a channel that overwrites stores nothing before the end, so its files cannot be rotated";
     /// A shape of streams for a trace.dat.
     pub const NO_STREAMS: &str =
-        "a trace.dat has no packets and no files of streams; file.format lttng or ctf has";
+        "a trace.dat has no packets and no files of streams; file.format lttng, ctf or ctf2 has";
     pub(crate) const NO_LIVE_FILE: &str =
-        "a trace.dat is no file that viewers read while it is written; file.format lttng or ctf is";
+        "a trace.dat is no file that viewers read while it is written; file.format lttng, ctf or ctf2 is";
     pub(crate) const LIVE_TOO_OFTEN: &str = "packets would be written without a pause; use 1 ms or more";
     /// Live reading of a flight recorder.
     pub const NO_LIVE_OVERWRITE: &str =
@@ -224,7 +224,7 @@ impl RecordingSpec {
             let why = match self.file.format {
                 TraceFormat::Dat if self.rotation.is_none() => return Ok(()),
                 TraceFormat::Dat => "several files cannot be written to a pipe; give the path of a directory",
-                TraceFormat::Lttng | TraceFormat::Ctf => why::NO_PIPE_OF_TRACE,
+                TraceFormat::Lttng | TraceFormat::Ctf | TraceFormat::Ctf2 => why::NO_PIPE_OF_TRACE,
             };
             return problem(Field::File("path"), why);
         }

@@ -674,6 +674,8 @@ pub enum TraceFormat {
     Lttng,
     /// The same in the Common Trace Format 1.8 with the kernel's own names.
     Ctf,
+    /// The same in the Common Trace Format 2 with the kernel's own names.
+    Ctf2,
 }
 
 /// When the kernel's symbols are stored. They are the largest part of a small file.

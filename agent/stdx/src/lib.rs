@@ -29,6 +29,7 @@
 //! | [`output`] | directories by descriptor, and files that appear when they are complete |
 //! | [`handover`] | descriptors and state that one process passes to the next |
 //! | [`terminal`] | untrusted text made safe for a terminal |
+//! | [`json`] | bounds of JSON texts that anybody may have written |
 //! | [`escapes`] | bytes that a line of text cannot have, so that they can be read back |
 //! | [`parallel`] | work on several threads, with results in order |
 //! | [`quantity`] | sizes and periods as users write them |
@@ -43,6 +44,7 @@ pub mod escapes;
 pub mod fast_map;
 pub mod handover;
 pub mod input;
+pub mod json;
 pub mod not_carried;
 pub mod output;
 pub mod parallel;

@@ -247,6 +247,45 @@ fn chunks_that_are_not_kept_are_removed() {
     assert!(recorded(&babeltrace(&dir.path().join("out")).0) > 0);
 }
 
+/// Whether a line is of the event that [`storm`] records, with the kernel's own name.
+fn is_entry(line: &str) -> bool {
+    line.contains(" sys_enter:")
+}
+
+#[test]
+fn a_trace_of_ctf_2_is_recorded_and_imported() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let ended = storm(dir.path(), &["--format", "ctf2", "-b", "8"], || larger(&out.join("kernel"), 1 << 20));
+    let (events, lost) = told(&ended);
+    assert!(lost > 0, "{ended:?}");
+    let text = run(agent(dir.path(), ["info", "--json"]).arg(&out)).expect(0).out;
+    let info: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let told = &info["traces"][0];
+    assert_eq!((told["version"].as_str(), told["recorded"].as_u64()), (Some("2"), Some(events)));
+    let streams = told["streams"].as_array().unwrap().iter();
+    assert_eq!(streams.map(|stream| stream["discarded"].as_u64().unwrap()).sum::<u64>(), lost);
+    run(agent(dir.path(), ["import", "-o", "back.dat"]).arg(&out)).expect(0);
+    let back = dir.path().join("back.dat");
+    let ledger = Ledger::of(&back);
+    assert_eq!((Report::of(&back).count(is_entry), ledger.cpus("by_recorder")), (events, lost));
+}
+
+#[test]
+fn chunks_of_ctf_2_are_traces_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let options = ["--format", "ctf2", "--rotate-size", "128K", "-b", "32M", "--compression", "none"];
+    storm(dir.path(), &options, || closed(&out) >= 3);
+    let read: Vec<ctf::Trace> = chunks(&out).iter().map(|chunk| ctf::read_chunk(chunk)).collect();
+    assert!(read.len() >= 2);
+    let are_entries = |trace: &ctf::Trace| trace.events.iter().all(|of| of.name == "raw_syscalls:sys_enter");
+    assert!(read.iter().all(are_entries));
+    run(agent(dir.path(), ["import", "-o", "back.dat"]).arg(&out)).expect(0);
+    let events: u64 = read.iter().map(|trace| trace.events.len() as u64).sum();
+    assert_eq!(Report::of(&dir.path().join("back.dat")).count(is_entry), events);
+}
+
 #[test]
 fn files_of_a_stream_have_a_size_and_a_count() {
     let dir = tempfile::tempdir().unwrap();

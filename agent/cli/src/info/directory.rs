@@ -11,6 +11,7 @@ use ctf_writer::summary::{Summary, Trace};
 use export::recognise;
 use export::recognise::Layout;
 use export::{blocks, eventdefs, ltt2008};
+use stdx::terminal;
 
 /// Tells of a directory, and whether it is whole.
 pub(super) fn report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
@@ -41,6 +42,7 @@ fn in_blocks(path: &Path, summary: &blocks::Summary) -> String {
     let blocks::Summary { layout, facts, files, damage } = summary;
     let mut text = format!("{}: {layout}\n", path.display());
     for (name, value) in facts {
+        let [name, value] = [name, value].map(|of| terminal::name(of));
         let _ = writeln!(text, "  {name:<24} {value}");
     }
     let _ = writeln!(
@@ -73,9 +75,9 @@ fn ctf(path: &Path, Summary { traces, left_out, .. }: &Summary) -> String {
 }
 
 fn trace(dir: &Path, trace: &Trace) -> String {
-    let Trace { path, env, clock_offset_ns, events, recorded, streams, damage } = trace;
+    let Trace { path, version, env, clock_offset_ns, events, recorded, streams, damage } = trace;
     let path = if path.is_empty() { dir.to_owned() } else { dir.join(path) };
-    let mut text = format!("{}: Common Trace Format 1.8\n", path.display());
+    let mut text = format!("{}: Common Trace Format {version}\n", path.display());
     for (name, value) in env {
         let _ = writeln!(text, "  {name:<24} {value}");
     }

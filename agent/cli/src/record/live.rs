@@ -48,9 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Args, Debug)]
 pub struct LiveArgs {
     /// With --for NAME, print each second, or TIME, what `analyze NAME --live` prints, on a terminal in
-    /// place. What the command prints should go elsewhere. Without it, or with --format lttng or ctf, let
-    /// viewers read the trace while it is written, events at most so late: prints how babeltrace2 does it.
-    /// The trace is that of --format lttng where nothing else is said
+    /// place. What the command prints should go elsewhere. Without it, or with --format lttng, ctf or ctf2,
+    /// let viewers read the trace while it is written, events at most so late: prints how babeltrace2 does
+    /// it. The trace is that of --format lttng where nothing else is said
     #[arg(
         long,
         value_name = "TIME",

@@ -218,7 +218,7 @@ fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
         // It is streamed, as to standard output.
         _ if args.net.is_wanted() => STREAMED.into(),
         _ if was_given(matches, "output") => args.output.clone(),
-        Format::Lttng | Format::Ctf => trace::DIRECTORY.into(),
+        Format::Lttng | Format::Ctf | Format::Ctf2 => trace::DIRECTORY.into(),
         Format::Dat if args.rotate.spec().is_some() => rotation::DIRECTORY.into(),
         Format::Dat => args.output.clone(),
     }
@@ -312,13 +312,13 @@ fn in_options(problem: &Problem) -> CliError {
             "--overwrite has its events in memory until the end, so that --live has nothing to show"
         }
         Field::File("live_ns") => {
-            "--live shows one analysis (--for NAME), or lets viewers read a trace of --format lttng or ctf"
+            "--live shows one analysis (--for NAME), or lets viewers read a trace of --format lttng, ctf or ctf2"
         }
         Field::OfChannel { name: "overwrite", .. } => {
             "--overwrite keeps the newest -b KB in memory, -m the newest KB on disk: use one of them"
         }
         Field::OfChannel { .. } if problem.why == why::NO_STREAMS => {
-            "--packet-size, --tracefile-size and --tracefile-count are for the streams of --format lttng or ctf"
+            "--packet-size, --tracefile-size and --tracefile-count are for the streams of --format lttng, ctf or ctf2"
         }
         Field::OfChannel { name: "packet_bytes", .. } => {
             "--packet-size is a multiple of 4 KB, and less than 4 GB"
@@ -484,7 +484,7 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 25] = [
+    const MORE: [&[&str]; 26] = [
         &["--uretprobe", "libc.so.6:malloc", "--force"],
         &["--live=2s", "--live-bind", "127.0.0.1:0"],
         &["-N", "collector:12345", "-t"],
@@ -507,6 +507,7 @@ mod tests {
         &["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-limit", "2"],
         &["--format", "lttng"],
         &["--format", "ctf", "--packet-size", "64K"],
+        &["--format", "ctf2", "--rotate-time", "1s"],
         &["--format", "lttng", "--tracefile-size", "2M", "--tracefile-count", "3"],
         &["--format", "lttng", "--rotate-time", "1s"],
         &["--format", "lttng", "-B", "x", "--packet-size", "8K", "-e", "irq"],

@@ -16,8 +16,10 @@ pub enum Format {
     Dat,
     /// A directory with the layout and the names of an LTTng 2.13 kernel session, while recording.
     Lttng,
-    /// The same in the Common Trace Format with the kernel's own names.
+    /// The same in the Common Trace Format 1.8 with the kernel's own names.
     Ctf,
+    /// The same in the Common Trace Format 2.
+    Ctf2,
 }
 
 impl From<Format> for TraceFormat {
@@ -26,6 +28,7 @@ impl From<Format> for TraceFormat {
             Format::Dat => Self::Dat,
             Format::Lttng => Self::Lttng,
             Format::Ctf => Self::Ctf,
+            Format::Ctf2 => Self::Ctf2,
         }
     }
 }
@@ -34,8 +37,8 @@ impl From<Format> for TraceFormat {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output format")]
 pub struct TraceArgs {
-    /// What to write: dat, a trace.dat at the end; lttng or ctf, a directory (-o, by default trace) that can
-    /// be read meanwhile. With --rotate-size or --rotate-time its closed chunks are in archives/
+    /// What to write: dat, a trace.dat at the end; lttng, ctf or ctf2, a directory (-o, by default trace)
+    /// that can be read meanwhile. With --rotate-size or --rotate-time its closed chunks are in archives/
     #[arg(id = "trace_format", long = "format", value_name = "FORMAT", value_enum, default_value = "dat")]
     pub format: Format,
 

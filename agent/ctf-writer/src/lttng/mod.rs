@@ -16,8 +16,7 @@ mod texts;
 
 use super::callstack::CallStacks;
 use super::kernel::{self, inline_text, recorder};
-use super::metadata::quoted;
-use super::schema::{Birth, Channel, Choice, Event, Field, Source};
+use super::schema::{Birth, Channel, Choice, EnvValue, Event, Field, Source};
 use super::types::{Integer, Type};
 use ftrace_event::{Machine, Meaning, Printer, RecordReader, context};
 use recording::Recording;
@@ -263,34 +262,29 @@ pub(super) fn is_of_state(event: &Printer) -> bool {
 
 /// What the metadata say of the trace. It claims the version of lttng-modules whose names it has, because
 /// readers choose names by it, and says who made it.
-pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {
+pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, EnvValue)> {
     let mut env = kernel::machine_env(recording, state);
-    env.push(("tracer_name", quoted("lttng-modules")));
+    env.push(("tracer_name", "lttng-modules".into()));
     for (name, number) in ["tracer_major", "tracer_minor", "tracer_patchlevel"].into_iter().zip(VERSION) {
-        env.push((name, number.to_string()));
+        env.push((name, EnvValue::Number(number)));
     }
-    env.push(("trace_buffering_scheme", quoted("global")));
+    env.push(("trace_buffering_scheme", "global".into()));
     let trace_id = recording.file().facts().find_map(|fact| match fact {
         FileOption::TraceId(id) => Some(*id),
         _ => None,
     });
-    env.push((
-        "trace_name",
-        quoted(&trace_id.map_or_else(|| "trace".to_owned(), |id| format!("trace-{id:016x}"))),
-    ));
+    let name = trace_id.map_or_else(|| "trace".to_owned(), |id| format!("trace-{id:016x}"));
+    env.push(("trace_name", name.into()));
     if let Some(datetime) = creation(recording) {
-        env.push(("trace_creation_datetime", quoted(&datetime)));
+        env.push(("trace_creation_datetime", datetime.into()));
     }
     let uuid = recording.host(state).product_uuid;
     if !uuid.is_empty() {
-        env.push(("product_uuid", quoted(&uuid)));
+        env.push(("product_uuid", uuid.into()));
     }
-    env.push(("exporter", quoted(concat!("tracer-agent ", env!("CARGO_PKG_VERSION")))));
-    env.push((
-        "exporter_note",
-        quoted("made of records of ftrace's layout; lttng-modules did not record it"),
-    ));
-    env.push(("recorded_by", quoted(&recorder(recording))));
+    env.push(("exporter", concat!("tracer-agent ", env!("CARGO_PKG_VERSION")).into()));
+    env.push(("exporter_note", "made of records of ftrace's layout; lttng-modules did not record it".into()));
+    env.push(("recorded_by", recorder(recording).into()));
     env.extend(kernel::machine(recording, state));
     env
 }

@@ -145,6 +145,11 @@ fn imports_of_ctf_contradict_nothing() {
 }
 
 #[test]
+fn imports_of_ctf2_contradict_nothing() {
+    check_import("ctf2");
+}
+
+#[test]
 fn imports_of_lttng_contradict_nothing() {
     check_import("lttng");
 }

@@ -57,6 +57,14 @@ const FORMATS: &[Format] = &[
         undescribed: &[NAMES, ADDRESSES, SYMBOLS],
     },
     Format {
+        name: "ctf2",
+        read: readers::ctf2,
+        same: readers::as_ctf_has_it,
+        folds: false,
+        not_carried: &[Facet::Comm, Facet::Symbols, Facet::Names, Facet::Sums, Facet::Scope, Facet::Choices],
+        undescribed: &[NAMES, ADDRESSES, SYMBOLS],
+    },
+    Format {
         name: "lttng",
         read: readers::lttng,
         same: readers::as_lttng_has_it,
@@ -225,9 +233,16 @@ const TABLES: &[Facet] = &[Facet::Scope, Facet::Choices];
 /// What summaries say is not carried over, by format and recording.
 const SAID: &[(&str, &str, &str, u64)] = &[
     ("ctf", "lossy", "losses of unknown size, counted as one event each", 1),
+    ("ctf2", "lossy", "losses of unknown size, counted as one event each", 1),
     ("lttng", "lossy", "losses of unknown size, counted as one event each", 1),
     (
         "ctf",
+        "times",
+        "the time of day, which the recording does not tell: times count from the clock's zero",
+        1,
+    ),
+    (
+        "ctf2",
         "times",
         "the time of day, which the recording does not tell: times count from the clock's zero",
         1,
@@ -341,6 +356,11 @@ fn every_format_is_compared() {
 #[test]
 fn ctf() {
     check("ctf");
+}
+
+#[test]
+fn ctf2() {
+    check("ctf2");
 }
 
 #[test]

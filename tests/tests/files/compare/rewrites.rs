@@ -117,6 +117,19 @@ const IMPORTS: &[(&str, &[Facet], &[Facet])] = &[
         &[],
     ),
     (
+        "ctf2",
+        &[
+            // Messages with their texts have no place in `bprint`.
+            Facet::Event,
+            Facet::Fields,
+            Facet::Symbols,
+            Facet::Names,
+            Facet::Lost,
+            Facet::Sums,
+        ],
+        &[],
+    ),
+    (
         "lttng",
         &[Facet::System, Facet::Event, Facet::Fields, Facet::Symbols, Facet::Names, Facet::Lost, Facet::Sums],
         // Names of threads that were contexts, and events that have become those of another system.
@@ -163,6 +176,11 @@ fn check_import(format: &str) {
 #[test]
 fn imports_of_ctf() {
     check_import("ctf");
+}
+
+#[test]
+fn imports_of_ctf2() {
+    check_import("ctf2");
 }
 
 #[test]

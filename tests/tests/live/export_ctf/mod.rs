@@ -55,6 +55,46 @@ fn stock_recordings_are_read_by_babeltrace() {
     assert!(lost > 10_000, "one of them lost events");
 }
 
+/// Each packet of a stream, without the UUID of its trace.
+fn packets_without_uuid(file: &Path) -> Vec<Vec<u8>> {
+    let bytes = fs::read(file).unwrap();
+    let (mut packets, mut rest) = (Vec::new(), bytes.as_slice());
+    while !rest.is_empty() {
+        let bits = u64::from_le_bytes(rest[56..64].try_into().unwrap());
+        let (packet, others) = rest.split_at(bits as usize / 8);
+        packets.push([&packet[..4], &packet[20..]].concat());
+        rest = others;
+    }
+    packets
+}
+
+#[test]
+fn ctf_2_has_the_same_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in stored(dir.path()) {
+        let [one, two] = ["ctf", "ctf2"].map(|format| {
+            let out = dir.path().join(format);
+            run(agent("/".as_ref(), ["export", "--force", "--format", format]).arg(&file).arg(&out))
+                .expect(0);
+            out.join("kernel")
+        });
+        assert_eq!(names(&two), names(&one));
+        for name in names(&one).iter().filter(|name| !["index", "metadata"].contains(&&***name)) {
+            assert_eq!(
+                packets_without_uuid(&two.join(name)),
+                packets_without_uuid(&one.join(name)),
+                "{name}"
+            );
+            let index = |of: &Path| fs::read(of.join(format!("index/{name}.idx"))).unwrap();
+            assert_eq!(index(&two), index(&one), "{name}");
+        }
+        let [one, two] = ["ctf", "ctf2"].map(|format| ctf::read(&dir.path().join(format)));
+        assert_eq!(two.events, one.events);
+        assert_eq!((two.env, two.losses, two.declared), (one.env, one.losses, one.declared));
+        assert_eq!((two.clock_offset, two.packets), (one.clock_offset, one.packets));
+    }
+}
+
 /// Records with the agent.
 fn record(args: &[&str], file: &Path) -> Ended {
     run(agent("/".as_ref(), ["record", "-o"]).arg(file).args(args)).expect(0)
@@ -146,7 +186,7 @@ fn bad_input_leaves_nothing_behind() {
         export(file, format, &out).expect(code).says(texts);
         assert_eq!(names(dir.path()), before, "{texts:?}");
     };
-    refuse(&stored, "svg", 2, &["svg", "known: ctf, lttng"]);
+    refuse(&stored, "svg", 2, &["svg", "known: ctf, ctf2, lttng"]);
     refuse(&dir.path().join("none"), "ctf", 1, &["none"]);
 
     let mut bytes = fs::read(&stored).unwrap();
@@ -204,6 +244,9 @@ fn an_archive_and_an_earlier_export() {
         assert!(told.contains(text), "{told}");
     }
     let told = run(agent("/".as_ref(), ["info", "--json"]).arg(&out)).expect(0).out;
-    assert!(told.starts_with("{\"traces\":[{\"path\":\"kernel\",\"env\":[[\"hostname\""), "{told}");
+    assert!(
+        told.starts_with("{\"traces\":[{\"path\":\"kernel\",\"version\":\"1.8\",\"env\":[[\"hostname\""),
+        "{told}"
+    );
     run(agent("/".as_ref(), ["info"]).arg(dir.path())).expect(1).says(&["no trace"]);
 }

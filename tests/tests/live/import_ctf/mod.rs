@@ -51,11 +51,19 @@ fn some_recording(file: &Path) {
 #[test]
 fn an_export_comes_back_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let (file, trace, back) = (dir.path().join("t.dat"), dir.path().join("ctf"), dir.path().join("back.dat"));
+    let file = dir.path().join("t.dat");
     some_recording(&file);
-    export(&file, "ctf", &trace);
+    for format in ["ctf", "ctf2"] {
+        comes_back(&file, format, dir.path());
+    }
+}
+
+/// Exports a recording to this format, in a directory, and compares what is imported of that.
+fn comes_back(file: &Path, format: &str, dir: &Path) {
+    let [trace, back] = ["trace", "back"].map(|ending| dir.join(format!("{format}.{ending}")));
+    export(file, format, &trace);
     import(&trace, &back).expect(0);
-    let (expected, found) = (reported(&file), reported(&back));
+    let (expected, found) = (reported(file), reported(&back));
     assert_eq!(expected.len(), found.len());
     assert!(expected.len() > 1000);
     let mut compared = 0;
@@ -99,10 +107,10 @@ fn an_export_comes_back_as_it_was() {
     let info = |file: &Path| run(agent("/".as_ref(), ["info"]).arg(file)).expect(0).out;
     let uname = |text: &str| text.lines().find(|line| line.contains("UNAME")).map(str::to_owned);
     let words = |text: &str| uname(text).unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let (old, new) = (words(&info(&file)), words(&info(&back)));
+    let (old, new) = (words(&info(file)), words(&info(&back)));
     assert_eq!((&old[3..6], old.last()), (&new[3..6], new.last()), "{old:?} {new:?}");
-    let again = dir.path().join("again");
-    export(&back, "ctf", &again);
+    let again = dir.join(format!("{format}.again"));
+    export(&back, format, &again);
     let metadata = |trace: &Path| integration_tests::ctf::read(trace).clock_offset;
     assert_eq!(metadata(&trace), metadata(&again));
 }

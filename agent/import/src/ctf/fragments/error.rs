@@ -19,7 +19,7 @@ pub struct FragmentError {
 #[non_exhaustive]
 pub enum FragmentProblem {
     /// It has more values than any has.
-    #[error("it has more than {most} values", most = super::VALUES_MAX)]
+    #[error("it has more than {most} values", most = super::FRAGMENT_VALUES_MAX)]
     Many,
     /// It is no JSON.
     #[error("it is no JSON: {0}")]

@@ -29,14 +29,13 @@ use super::roles::MOST_COPIED;
 use super::schema::{Clock, Event, Stream, Trace};
 use super::types::{Struct, Type};
 use FragmentProblem as Problem;
+use ctf_writer::FRAGMENT_VALUES_MAX;
 use fields::FieldClasses;
 use ftrace_event::Endian;
 use object::{Object, shown, wrong};
 
 /// What stands before each fragment.
 pub(crate) const SEPARATOR: char = '\x1e';
-/// The most values of a fragment, which bound its memory. An event with a hundred fields has some thousand.
-pub(crate) const VALUES_MAX: usize = 1 << 18;
 
 /// Reads metadata.
 ///
@@ -84,7 +83,7 @@ struct Head {
 
 impl Declared {
     fn fragment(&mut self, text: &str) -> Result<(), Problem> {
-        if !has_few_values(text) {
+        if stdx::json::values(text) > FRAGMENT_VALUES_MAX {
             return Err(Problem::Many);
         }
         let value: Value = serde_json::from_str(text).map_err(|error| Problem::Json(error.to_string()))?;
@@ -239,22 +238,6 @@ impl Declared {
         let order = order(packet_header.as_deref(), &streams);
         Ok(Trace { uuid, identity, order, packet_header, env, clocks, streams })
     }
-}
-
-/// Whether a JSON text has no more values than a fragment may have: before each but the first, there is an
-/// opening bracket or a comma. Text that is no JSON has some number.
-fn has_few_values(text: &str) -> bool {
-    let (mut values, mut is_string, mut is_escaped) = (1, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_string => is_escaped = true,
-            b'"' => is_string = !is_string,
-            b'[' | b'{' | b',' if !is_string => values += 1,
-            _ => {}
-        }
-    }
-    values <= VALUES_MAX
 }
 
 /// The byte order of the numbers that all packets have: each number has its own, and the file gets one.

@@ -381,7 +381,7 @@ fn what_is_not_understood_is_refused_with_its_fragment() {
         let class = format!("{{\"type\":\"trace-class\",\"environment\":{{\"a\":{environment}}}}}");
         parse(&format!("\x1e{}\n\x1e{class}", preamble())).map_err(|error| error.problem)
     };
-    let many = ",".repeat(VALUES_MAX);
+    let many = ",".repeat(FRAGMENT_VALUES_MAX);
     assert_eq!(with(&format!("[0{}]", many.replace(',', ",0"))).unwrap_err(), FragmentProblem::Many);
     let text = format!("\\\"[{many}");
     assert_eq!(with(&format!("\"{text}\"")).unwrap().env("a"), Some(&*format!("\"[{many}")));

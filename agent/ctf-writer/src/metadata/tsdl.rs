@@ -1,20 +1,15 @@
-//! The metadata stream: TSDL text (CTF 1.8.3, section 7 and appendix C) in packets, laid out as lttng-modules
-//! does (`_lttng_session_metadata_statedump`, src/lttng-events.c).
+//! Metadata of CTF 1.8 (CTF 1.8.3, section 7 and appendix C), laid out as lttng-modules does
+//! (`_lttng_session_metadata_statedump`, src/lttng-events.c): text in packets.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
 
-use super::files::TraceDirectory;
-use super::published::METADATA as NAME;
-use super::schema::{Channel, Clock, Event, Field, Trace};
-use super::stream::EventHeader;
-use recording::ExportError;
-use recording::staging::create_file;
+use super::super::schema::{Channel, Clock, EnvValue, Event, Field, Trace};
+use super::super::stream::EventHeader;
+use super::super::types::{Integer, LENGTH, Type};
+use super::uuid_text;
 
-/// The same while it is written again.
-const DRAFT: &str = ".metadata";
+/// What the text begins with.
+pub(super) const SIGNATURE: &str = "/* CTF 1.8";
 /// First word of a metadata packet.
 const MAGIC: u32 = 0x75d1_1d57;
 /// Bytes of a packet, header included.
@@ -70,122 +65,9 @@ struct event_header_large {
 
 ";
 
-/// The metadata of a trace, which get longer as more is declared.
-#[derive(Debug)]
-pub(super) struct Metadata {
-    file: File,
-    path: PathBuf,
-    dir: TraceDirectory,
-    /// What is in it.
-    told: Told,
-    /// What is in it or in the metadata of the chunks before.
-    told_ever: Told,
-    /// Bytes of whole packets.
-    len: u64,
-}
-
-/// What somebody was told of a trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Told {
-    /// Whether it is anything.
-    is_begun: bool,
-    /// How many events of each stream that was declared.
-    events: Vec<usize>,
-}
-
-impl Told {
-    /// What was declared since the last time.
-    fn more(&mut self, trace: &Trace) -> String {
-        let mut text = if self.is_begun { String::new() } else { head(trace) };
-        self.is_begun = true;
-        for (id, channel) in trace.channels.iter().enumerate() {
-            if id == self.events.len() {
-                stream(id, channel, &mut text);
-                self.events.push(0);
-            }
-            for (number, event) in channel.events.iter().enumerate().skip(self.events[id]) {
-                self::event((id, channel), number, event, &mut text);
-            }
-            self.events[id] = channel.events.len();
-        }
-        text
-    }
-}
-
-impl Metadata {
-    /// Creates the file, with nothing in it.
-    pub(super) fn create(dir: &TraceDirectory) -> Result<Self, ExportError> {
-        let (file, path) = create_file(&dir.kernel, NAME)?;
-        let (told, told_ever) = (Told::default(), Told::default());
-        Ok(Self { file, path, dir: dir.clone(), told, told_ever, len: 0 })
-    }
-
-    /// Goes on in another directory, with all of it again.
-    pub(super) fn move_to(&mut self, dir: &TraceDirectory, trace: &Trace) -> Result<(), ExportError> {
-        let told_ever = std::mem::take(&mut self.told_ever);
-        *self = Self { told_ever, ..Self::create(dir)? };
-        self.tell(trace)
-    }
-
-    /// Writes all of it again, in the place of what is there.
-    pub(super) fn rewrite(&mut self, trace: &Trace) -> Result<(), ExportError> {
-        // Readers take no file for a stream whose name begins with a dot.
-        let dir = &self.dir.kernel;
-        let failed = |action| ExportError::io(action, &self.path);
-        let file = dir.replace(DRAFT).map_err(failed("write"))?;
-        let path = dir.join(DRAFT);
-        let (trace_dir, told_ever) = (self.dir.clone(), self.told_ever.clone());
-        let mut new = Self { file, path, dir: trace_dir, told: Told::default(), told_ever, len: 0 };
-        let written = new
-            .write(trace)
-            .and_then(|_| dir.rename(DRAFT.as_ref(), dir, NAME.as_ref()).map_err(failed("replace")));
-        if let Err(error) = written {
-            // It is ours, and has no name that anybody looks for.
-            let _ = dir.remove(DRAFT);
-            return Err(error);
-        }
-        *self = Self { path: dir.join(NAME), ..new };
-        self.publish(trace, true);
-        Ok(())
-    }
-
-    /// Writes what was declared since the last time, before the first event of it is written.
-    pub(super) fn tell(&mut self, trace: &Trace) -> Result<(), ExportError> {
-        if self.write(trace)? {
-            self.publish(trace, false);
-        }
-        Ok(())
-    }
-
-    /// Gives whether there was anything to write.
-    fn write(&mut self, trace: &Trace) -> Result<bool, ExportError> {
-        let text = self.told.more(trace);
-        if text.is_empty() {
-            return Ok(false);
-        }
-        let packets = packets(&text, trace.uuid);
-        let written = self.file.write_all(&packets).map_err(ExportError::io("write", &self.path));
-        if written.is_ok() {
-            self.len += packets.len() as u64;
-        } else {
-            // Part of a packet would be no metadata.
-            let _ = self.file.set_len(self.len);
-        }
-        written.map(|()| true)
-    }
-
-    /// Tells those who read meanwhile; `again` if it is another file than before.
-    fn publish(&mut self, trace: &Trace, again: bool) {
-        if let Some(publisher) = &self.dir.publisher {
-            let new = self.told_ever.more(trace);
-            publisher.metadata(self.len, again, &packets(&new, trace.uuid));
-        }
-    }
-}
-
 /// What the metadata begin with.
-fn head(trace: &Trace) -> String {
-    let mut text = String::from("/* CTF 1.8 */\n\n");
+pub(super) fn head(trace: &Trace) -> String {
+    let mut text = format!("{SIGNATURE} */\n\n");
     text += TYPES;
     let _ = write!(
         text,
@@ -207,7 +89,10 @@ env {{
         uuid_text(trace.uuid)
     );
     for (name, value) in &trace.env {
-        let _ = writeln!(text, "\t{name} = {value};");
+        let _ = match value {
+            EnvValue::Text(value) => writeln!(text, "\t{name} = {};", quoted(value)),
+            EnvValue::Number(value) => writeln!(text, "\t{name} = {value};"),
+        };
     }
     for (name, value) in &trace.provenance {
         let _ = writeln!(text, "\t{name} = {};", quoted(value));
@@ -242,7 +127,8 @@ fn clock(clock: &Clock, text: &mut String) {
     }
 }
 
-fn stream(id: usize, channel: &Channel, text: &mut String) {
+/// Declares a stream.
+pub(super) fn stream(id: usize, channel: &Channel, text: &mut String) {
     let header = match channel.header {
         EventHeader::Compact => "compact",
         EventHeader::Large => "large",
@@ -254,14 +140,15 @@ fn stream(id: usize, channel: &Channel, text: &mut String) {
     if !channel.context.is_empty() || !channel.shared.is_empty() {
         *text += "\tevent.context := struct {\n";
         for (name, ty) in channel.context.iter().chain(&channel.shared) {
-            ty.declare(name, 2, text);
+            declare(ty, name, text);
         }
         *text += "\t};\n";
     }
     *text += "};\n\n";
 }
 
-fn event((stream, channel): (usize, &Channel), id: usize, event: &Event, text: &mut String) {
+/// Declares an event of a stream.
+pub(super) fn event((stream, channel): (usize, &Channel), id: usize, event: &Event, text: &mut String) {
     let _ =
         writeln!(text, "event {{\n\tname = {};\n\tid = {id};\n\tstream_id = {stream};", quoted(&event.name));
     let own = event.fields.get(channel.shared.len()..).unwrap_or_default();
@@ -276,13 +163,43 @@ fn event((stream, channel): (usize, &Channel), id: usize, event: &Event, text: &
 fn structure(name: &str, fields: &[Field], text: &mut String) {
     let _ = writeln!(text, "\t{name} := struct {{");
     for field in fields {
-        field.ty.declare(&field.name, 2, text);
+        declare(&field.ty, &field.name, text);
     }
     *text += "\t};\n";
 }
 
+const CHARACTER: &str = "integer { size = 8; align = 8; signed = 0; encoding = UTF8; base = 10; }";
+
+fn integer(of: Integer) -> String {
+    let Integer { size, signed, base, network } = of;
+    let bits = u32::from(size) * 8;
+    let order = if network { " byte_order = be;" } else { "" };
+    format!(
+        "integer {{ size = {bits}; align = 8; signed = {};{order} encoding = none; base = {base}; }}",
+        u8::from(signed)
+    )
+}
+
+/// Declares a field.
+pub(in super::super) fn declare(ty: &Type, name: &str, out: &mut String) {
+    // Names have a leading underscore, which readers take away, so that none is a word of the language.
+    let _ = match ty {
+        Type::Integer(of) => writeln!(out, "\t\t{} _{name};", integer(*of)),
+        Type::TextArray { len } => writeln!(out, "\t\t{CHARACTER} _{name}[{len}];"),
+        Type::String => writeln!(out, "\t\tstring _{name};"),
+        Type::Strings { count } => writeln!(out, "\t\tstring _{name}[{count}];"),
+        Type::Array { element, count } => writeln!(out, "\t\t{} _{name}[{count}];", integer(*element)),
+        Type::Sequence { element } => writeln!(
+            out,
+            "\t\t{} __{name}_length;\n\t\t{} _{name}[ __{name}_length ];",
+            integer(LENGTH),
+            integer(*element)
+        ),
+    };
+}
+
 /// A string literal.
-pub(super) fn quoted(text: &str) -> String {
+fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
@@ -297,18 +214,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// `01234567-89ab-...`
-pub(super) fn uuid_text(uuid: [u8; 16]) -> String {
-    let mut text = String::new();
-    for (index, byte) in uuid.iter().enumerate() {
-        let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
-        let _ = write!(text, "{dash}{byte:02x}");
-    }
-    text
-}
-
 /// The text in packets.
-fn packets(text: &str, uuid: [u8; 16]) -> Vec<u8> {
+pub(super) fn packets(text: &str, uuid: [u8; 16]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len().next_multiple_of(PACKET));
     for content in text.as_bytes().chunks(PACKET - HEADER) {
         let start = out.len();
@@ -326,7 +233,7 @@ fn packets(text: &str, uuid: [u8; 16]) -> Vec<u8> {
 
 /// The text in packets, or as it is. `None` for what is neither.
 pub(super) fn unpack(bytes: &[u8]) -> Option<String> {
-    if bytes.starts_with(b"/* CTF 1.8") {
+    if bytes.starts_with(SIGNATURE.as_bytes()) {
         return Some(String::from_utf8_lossy(bytes).into_owned());
     }
     let (mut text, mut rest) = (Vec::new(), bytes);
@@ -349,7 +256,6 @@ mod tests {
     #[test]
     fn literals_stay_literals() {
         assert_eq!(quoted("a\"; b\\\n\u{7}\u{e9}"), "\"a\\\"; b\\\\\\n?\u{e9}\"");
-        assert_eq!(uuid_text([0xab; 16]), "abababab-abab-abab-abab-abababababab");
     }
 
     #[test]
