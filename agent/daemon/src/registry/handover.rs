@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Chunks, Entry, Registry, listener::OfSession, lock, log};
+use super::{Chunks, Entry, Known, Registry, listener::OfSession, lock, log};
 use crate::files::Files;
 use crate::handover::HandedSession;
 use crate::notes::RecordingNotes;
@@ -49,7 +49,7 @@ impl Registry {
     /// stopped, and what it has stored is recovered. Gives the name of the recording's note if it goes on.
     pub(crate) fn take_over(&self, session: HandedSession, recording: Option<HandOver>) -> Option<String> {
         let HandedSession { uid, gid, of_session, recording: handed, maps: _ } = session;
-        let HandedChunks { model, chunks, files, notes } = of_session;
+        let HandedChunks { model, chunks, files, notes, usage } = of_session;
         let name = model.name().to_owned();
         let share = self.shares.keep(uid, &model);
         let (keeps, is_active) = (model.keeps(), model.is_active() && model.channels().next().is_some());
@@ -69,7 +69,7 @@ impl Registry {
             waker: Mutex::default(),
             offer,
             relay: Mutex::default(),
-            usage: Mutex::default(),
+            usage: Mutex::new(usage),
             share: Mutex::new(share),
         });
         let listener = || self.listener(&entry, &name);
@@ -116,6 +116,9 @@ pub(crate) struct HandedChunks {
     chunks: Chunks,
     files: Files,
     notes: RecordingNotes,
+    /// What was known last: the next daemon knows no more while something is done with the recording.
+    #[serde(default)]
+    usage: Known,
 }
 
 impl HandedChunks {
@@ -139,6 +142,7 @@ impl Taken {
     /// Gives it to another daemon, with its recording if that goes on.
     pub(crate) fn hand_over(self) -> (HandedSession, Option<HandOver>, Vec<HandOver>) {
         let Self(entry) = self;
+        let usage = entry.known();
         let mut recording = lock(&entry.recording);
         entry.count(recording.as_ref());
         let (recording, goes_on) = match recording.take().map(Recording::hand_over) {
@@ -157,6 +161,7 @@ impl Taken {
             chunks: std::mem::take(&mut *lock(&entry.chunks)),
             files: std::mem::take(&mut *lock(&entry.files)),
             notes: std::mem::take(&mut *lock(&entry.notes)),
+            usage,
         };
         let Owner { uid, gid, .. } = entry.owner;
         (HandedSession { uid, gid, of_session, recording, maps }, goes_on, counting)

@@ -3,6 +3,8 @@
 use ::spec::TraceClock;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Answer, Entry, Registry, lock};
 use crate::sessions::{Moment, spec};
 use api::usage::{ChannelUsage, CpuUsage};
@@ -19,7 +21,7 @@ pub(crate) enum Detail {
 }
 
 /// What was known at a time, in nanoseconds of `CLOCK_MONOTONIC`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Known {
     time_ns: u64,
     moment: Moment,
@@ -57,7 +59,7 @@ impl Entry {
     }
 
     /// What is known now. If something is done with it, that is what was known before.
-    fn known(&self) -> Known {
+    pub(super) fn known(&self) -> Known {
         if let Ok(recording) = self.recording.try_lock() {
             let moment = recording.as_ref().and_then(|recording| recording.recorder.moment().ok());
             let mut known = lock(&self.usage);

@@ -47,7 +47,7 @@ impl Tally {
 pub(crate) type Tallies = BTreeMap<String, Tally>;
 
 /// What a session has counted, and how full its rings are, at a moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Moment {
     pub(crate) tallies: Tallies,
     /// How full the rings of each buffer are on each CPU, where there is a recording that is open.
