@@ -258,7 +258,7 @@ fn mistakes_change_nothing_and_are_all_told() {
     for (mistake, (path, says)) in mistakes.iter().zip(says) {
         let start = format!("{}:{says}", path.display());
         assert!(mistake.starts_with(&start), "{start}: {mistakes:#?}");
-        assert!(daemon.has_said(mistake), "{}", daemon.said());
+        wait_for("the line of a mistake", || daemon.has_said(mistake).then_some(()));
     }
     assert_eq!((&told["changes"], &told["failures"]), (&json!([]), &json!([])));
     assert_eq!(sessions(&daemon), ["one"]);
