@@ -195,7 +195,8 @@ fn asked_in(file: &Path) -> Vec<(u64, u64)> {
 fn the_event_that_asks_for_a_snapshot_is_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();
-    let mut recording = storm(dir.path(), scratch.path(), "128K", &["--snapshot-when", ASKING]);
+    // Room for what the storm records while the recorder waits for a CPU.
+    let mut recording = storm(dir.path(), scratch.path(), "2M", &["--snapshot-when", ASKING]);
     let count = (SNAPSHOTS * soak()) as u64;
     recording.wait_until_said("recording", 1);
     for number in 1..=count {
