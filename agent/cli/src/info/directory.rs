@@ -42,8 +42,7 @@ fn in_blocks(path: &Path, summary: &blocks::Summary) -> String {
     let blocks::Summary { layout, facts, files, damage } = summary;
     let mut text = format!("{}: {layout}\n", path.display());
     for (name, value) in facts {
-        let [name, value] = [name, value].map(|of| terminal::name(of));
-        let _ = writeln!(text, "  {name:<24} {value}");
+        text += &fact(name, value);
     }
     let _ = writeln!(
         text,
@@ -74,12 +73,17 @@ fn ctf(path: &Path, Summary { traces, left_out, .. }: &Summary) -> String {
     text
 }
 
+/// A line of a table: line feeds in names and values, which anybody may have written, would be others.
+fn fact(name: &str, value: &str) -> String {
+    format!("  {:<24} {}\n", terminal::name(name), terminal::name(value))
+}
+
 fn trace(dir: &Path, trace: &Trace) -> String {
     let Trace { path, version, env, clock_offset_ns, events, recorded, streams, damage } = trace;
     let path = if path.is_empty() { dir.to_owned() } else { dir.join(path) };
     let mut text = format!("{}: Common Trace Format {version}\n", path.display());
     for (name, value) in env {
-        let _ = writeln!(text, "  {name:<24} {value}");
+        text += &fact(name, value);
     }
     let clock = if *clock_offset_ns == 0 {
         "not wall time".to_owned()
@@ -116,4 +120,19 @@ fn trace(dir: &Path, trace: &Trace) -> String {
         let _ = writeln!(text, "damaged: {damage}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_an_environment_are_no_lines() {
+        let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let env = vec![entry("hostname", "x\n  lost                     0"), entry("a\nb", "c")];
+        let with = trace(Path::new("t"), &Trace { env, ..Trace::default() });
+        let without = trace(Path::new("t"), &Trace::default());
+        assert_eq!(with.lines().count(), without.lines().count() + 2, "{with}");
+        assert_eq!(with.matches("\n  lost ").count(), 1, "{with}");
+    }
 }
