@@ -303,7 +303,7 @@ impl Follower {
         let begun = Instant::now();
         loop {
             // What came to its end does not get them any more.
-            let may_come = begun.elapsed() < STATE_WAIT && self.is_there()? && self.is_held()?;
+            let may_come = begun.elapsed() < STATE_WAIT && self.is_there()? && is_held(&self.files)?;
             let state = state::of(&self.files);
             if state.is_some() || !may_come {
                 return self.head_with(state);
@@ -422,7 +422,7 @@ impl Follower {
         self.pauses_until = self.newest_note().max(self.now_ns().unwrap_or(u64::MAX));
         self.pauses = pauses::read(&self.files)?;
         let is_quiet = !self.is_own && self.changed.at.elapsed() >= QUIET;
-        let is_left = is_quiet && !self.is_held()? && self.is_there()?;
+        let is_left = is_quiet && !is_held(&self.files)? && self.is_there()?;
         if self.has_streams {
             self.merged.go_on(&self.files, self.changed.last.as_ref())?;
         } else if is_left || !self.is_overwriting() {
@@ -597,12 +597,6 @@ impl Follower {
             .map_err(SpoolError::io("look for", self.parent.join(&self.name)))
     }
 
-    fn is_held(&self) -> Result<bool, SpoolError> {
-        let holder =
-            self.files.lock_holder(LOCK).map_err(SpoolError::io("find the recorder of", self.dir()))?;
-        Ok(holder.is_some())
-    }
-
     fn read_notes(&mut self) -> Result<(), SpoolError> {
         let path = || self.files.join("counts");
         let noted = Noted::read(&self.counts).map_err(SpoolError::io("read", path()))?;
@@ -747,6 +741,12 @@ impl Names {
     }
 }
 
+/// Whether a process holds a spool.
+fn is_held(files: &Directory) -> Result<bool, SpoolError> {
+    let holder = files.lock_holder(LOCK).map_err(SpoolError::io("find the recorder of", files.path()))?;
+    Ok(holder.is_some())
+}
+
 /// Waits until there are a manifest and counts. `None` if there will be none.
 fn wait_for_start(
     files: &Directory,
@@ -754,11 +754,7 @@ fn wait_for_start(
 ) -> Result<Option<(Manifest, File)>, SpoolError> {
     loop {
         // Whoever holds the spool may write them until it ends.
-        let may_come = is_there()
-            && files
-                .lock_holder(LOCK)
-                .map_err(SpoolError::io("find the recorder of", files.path()))?
-                .is_some();
+        let may_come = is_there() && is_held(files)?;
         if let Some(manifest) = open(files, "manifest")?
             && let Some(counts) = open(files, "counts")?
             && counts.metadata().map_err(SpoolError::io("look at", files.join("counts")))?.len() > 0
