@@ -297,16 +297,14 @@ impl Futexes {
                     told.times.add_within(time, at.time, sizes);
                     told.end(time, at.time, FutexResult::of(result), waker);
                     let caller = Caller { process: open.place.process, stack: open.stack.user, index };
-                    self.called(caller, time, at.time);
+                    if let Some(times) = entry(&mut self.callers, caller, &mut self.left_out) {
+                        times.add_within(time, at.time, &mut self.sizes);
+                    }
                 }
             }
             Does::Wakes => {
                 let key = (open.place, index);
-                if self.wakes.len() >= MOST_KEYS && !self.wakes.contains_key(&key) {
-                    self.left_out += 1;
-                    return;
-                }
-                let told = self.wakes.entry(key).or_default();
+                let Some(told) = entry(&mut self.wakes, key, &mut self.left_out) else { return };
                 told.tid = tid;
                 told.calls += 1;
                 told.woken = told.woken.saturating_add(u64::try_from(result).unwrap_or(0));
@@ -318,26 +316,9 @@ impl Futexes {
 
     /// What is told of a thread's waits for a futex, and room for times. `None` if there is no room for it.
     fn waited(&mut self, open: &Open, index: Index) -> Option<(&mut Waited, &mut Room)> {
-        let is_full = self.waits.len() >= MOST_KEYS;
-        let told = match self.waits.entry((open.place, index)) {
-            Entry::Occupied(told) => told.into_mut(),
-            Entry::Vacant(_) if is_full => {
-                self.left_out += 1;
-                return None;
-            }
-            Entry::Vacant(place) => place.insert(Waited::default()),
-        };
+        let told = entry(&mut self.waits, (open.place, index), &mut self.left_out)?;
         told.is_shared |= open.is_shared;
         Some((told, &mut self.sizes))
-    }
-
-    /// Counts a wait by its caller.
-    fn called(&mut self, caller: Caller, time: u64, now: u64) {
-        if self.callers.len() >= MOST_KEYS && !self.callers.contains_key(&caller) {
-            self.left_out += 1;
-            return;
-        }
-        self.callers.entry(caller).or_default().add_within(time, now, &mut self.sizes);
     }
 
     /// Counts a wait that goes on at the end.
@@ -370,6 +351,23 @@ impl Futexes {
         for awaited in self.awaited.values_mut() {
             (awaited.last, awaited.other) = (None, None);
         }
+    }
+}
+
+/// The value of a key, which is new if there is room.
+fn entry<'m, K: Ord, V: Default>(
+    map: &'m mut BTreeMap<K, V>,
+    key: K,
+    left_out: &mut u64,
+) -> Option<&'m mut V> {
+    let is_full = map.len() >= MOST_KEYS;
+    match map.entry(key) {
+        Entry::Occupied(found) => Some(found.into_mut()),
+        Entry::Vacant(_) if is_full => {
+            *left_out += 1;
+            None
+        }
+        Entry::Vacant(place) => Some(place.insert(V::default())),
     }
 }
 
