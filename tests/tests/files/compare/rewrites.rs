@@ -101,34 +101,14 @@ fn parts_say_no_more_than_the_whole_and_all_of_them_the_same() {
     }
 }
 
+/// What an import of both versions of CTF lacks. Messages with their texts have no place in `bprint`.
+const OF_CTF: &[Facet] =
+    &[Facet::Event, Facet::Fields, Facet::Symbols, Facet::Names, Facet::Lost, Facet::Sums];
+
 /// What an import of our own export lacks in some recording, and what one of its export lacks besides.
 const IMPORTS: &[(&str, &[Facet], &[Facet])] = &[
-    (
-        "ctf",
-        &[
-            // Messages with their texts have no place in `bprint`.
-            Facet::Event,
-            Facet::Fields,
-            Facet::Symbols,
-            Facet::Names,
-            Facet::Lost,
-            Facet::Sums,
-        ],
-        &[],
-    ),
-    (
-        "ctf2",
-        &[
-            // Messages with their texts have no place in `bprint`.
-            Facet::Event,
-            Facet::Fields,
-            Facet::Symbols,
-            Facet::Names,
-            Facet::Lost,
-            Facet::Sums,
-        ],
-        &[],
-    ),
+    ("ctf", OF_CTF, &[]),
+    ("ctf2", OF_CTF, &[]),
     (
         "lttng",
         &[Facet::System, Facet::Event, Facet::Fields, Facet::Symbols, Facet::Names, Facet::Lost, Facet::Sums],
