@@ -7,6 +7,7 @@
 //! all that the command has, stand both printing programs: trace-cmd, and babeltrace2 with the text of the
 //! CTF.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,6 +27,8 @@ struct Row {
     export: Run,
     /// babeltrace2 on the export.
     babeltrace: Option<Run>,
+    /// The older build, if one is given that has the format.
+    before: Option<Run>,
 }
 
 /// A round: printing the recording with stock trace-cmd, printing its first export that babeltrace2 reads
@@ -54,6 +57,10 @@ fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Res
         .ok_or("there is no babeltrace2 to compare with; `cargo xtask setup --for bench` installs it")?;
     let (file, events, bytes) = read::recording(options, agent, dir)?;
     let formats = formats(agent)?;
+    let before = match options.before.as_deref() {
+        Some(before) => Some((before, self::formats(before)?)),
+        None => None,
+    };
     let mut rounds = Vec::new();
     for number in 0..options.rounds {
         let mut command = Command::new(trace_cmd);
@@ -63,9 +70,20 @@ fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Res
         let mut round = Round { stock, printed: None, rows: Vec::new() };
         for format in &formats {
             let out = dir.join(format);
-            let mut command = Command::new(agent);
-            command.args(["export", "--force", "--quiet", "--format", format]).arg(&file).arg(&out);
-            let export = timed(command, To::Nothing, dir)?;
+            let export = |agent: &Path| {
+                // An older build does not replace exports of this one.
+                match fs::metadata(&out) {
+                    Ok(found) if found.is_dir() => fs::remove_dir_all(&out)?,
+                    Ok(_) => fs::remove_file(&out)?,
+                    Err(_) => {}
+                }
+                let mut command = Command::new(agent);
+                command.args(["export", "--quiet", "--format", format]).arg(&file).arg(&out);
+                timed(command, To::Nothing, dir)
+            };
+            let before = before.as_ref().filter(|(_, formats)| formats.contains(format));
+            let before = before.map(|(before, _)| export(before)).transpose()?;
+            let export = export(agent)?;
             eprintln!("  round {}, {format}: {:.2} s", number + 1, export.seconds());
             let is_readable = READABLE.contains(&format.as_str());
             let read = |args: &[&str]| {
@@ -77,7 +95,7 @@ fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Res
             if is_readable && round.printed.is_none() {
                 round.printed = Some(read(&[])?);
             }
-            round.rows.push(Row { export, babeltrace });
+            round.rows.push(Row { export, babeltrace, before });
         }
         rounds.push(round);
     }
@@ -90,14 +108,21 @@ fn spread(rounds: &[Round], format: usize, value: impl Fn(&Round, &Row) -> Optio
 }
 
 /// The cells that every row has.
-fn cells(name: &str, figures: [Option<Spread>; 5]) -> Vec<String> {
+fn cells(name: &str, figures: [Option<Spread>; 6]) -> Vec<String> {
     let cell = |figure: Option<Spread>| figure.map_or_else(|| "-".to_owned(), Spread::cell);
     std::iter::once(name.to_owned()).chain(figures.into_iter().map(cell)).collect()
 }
 
 fn table(formats: &[String], events: u64, bytes: u64, rounds: &[Round]) -> String {
-    let head =
-        ["median (min .. max)", "10^6 events/s", "x trace-cmd report", "x babeltrace2", "CPU, s", "MB"];
+    let head = [
+        "median (min .. max)",
+        "10^6 events/s",
+        "x trace-cmd report",
+        "x babeltrace2",
+        "CPU, s",
+        "MB",
+        "CPU to before",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let rate = |run: Run| events as f64 / run.seconds() / 1e6;
     let cpu = |run: Run| run.usage.cpu.as_secs_f64();
@@ -110,6 +135,7 @@ fn table(formats: &[String], events: u64, bytes: u64, rounds: &[Round]) -> Strin
             of(&|_, row| Some(row.babeltrace?.seconds() / row.export.seconds())),
             of(&|_, row| Some(cpu(row.export))),
             of(&|_, row| Some(memory(row.export))),
+            of(&|_, row| Some(row.export.cpu_to(&row.before?))),
         ];
         rows.push(cells(format, figures));
     }
@@ -126,6 +152,7 @@ fn table(formats: &[String], events: u64, bytes: u64, rounds: &[Round]) -> Strin
             None,
             of(&|_, run| cpu(run)),
             of(&|_, run| memory(run)),
+            None,
         ];
         rows.push(cells(name, figures));
     }
@@ -139,8 +166,12 @@ fn json(formats: &[String], events: u64, bytes: u64, rounds: &[Round]) -> Value 
         .map(|(index, format)| {
             let row = |round: &Round| {
                 let row = round.rows.get(index)?;
-                let babeltrace = row.babeltrace.as_ref().map(Run::json);
-                Some(json!({ OURS: row.export.json(), "trace-cmd": round.stock.json(), "babeltrace2": babeltrace }))
+                let [babeltrace, before] =
+                    [row.babeltrace, row.before].map(|run| run.as_ref().map(Run::json));
+                Some(json!({
+                    OURS: row.export.json(), "trace-cmd": round.stock.json(), "babeltrace2": babeltrace,
+                    "before": before,
+                }))
             };
             let rate = spread(rounds, index, |_, row| Some(events as f64 / row.export.seconds()));
             json!({
@@ -163,8 +194,11 @@ mod tests {
     #[test]
     fn figures_are_those_of_a_round() {
         let run = |millis| Run { elapsed: Duration::from_millis(millis), usage: Usage::default() };
-        let row =
-            |export, babeltrace: Option<u64>| Row { export: run(export), babeltrace: babeltrace.map(run) };
+        let row = |export, babeltrace: Option<u64>| Row {
+            export: run(export),
+            babeltrace: babeltrace.map(run),
+            before: None,
+        };
         let rounds = [
             Round { stock: run(1000), printed: None, rows: vec![row(100, Some(200)), row(500, None)] },
             Round {

@@ -52,7 +52,7 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | tables [--rounds N] [--quick] [--hosts N] [--events N] [--agent FILE] [--generator FILE] [--json FILE] | filters | build [ROW] | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--agent FILE] [--before FILE] [--json FILE] | maps|stream [--rounds N] [--quick] [--agent FILE] | live [--events N] [--quick] [--agent FILE] | tables [--rounds N] [--quick] [--hosts N] [--events N] [--agent FILE] [--generator FILE] [--json FILE] | filters | build [ROW] | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\

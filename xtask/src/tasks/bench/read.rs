@@ -2,7 +2,7 @@
 //! machine.
 //!
 //! The file is a recording of `storm` that tracer-agent makes here. Each round runs every command of both,
-//! and the ratio is taken within the round.
+//! and of an older build if one is given; ratios are taken within the round.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -29,13 +29,16 @@ pub(super) struct Options {
     pub(super) events: u64,
     json: Option<PathBuf>,
     agent: Option<PathBuf>,
+    /// An older build, which runs the same commands.
+    pub(super) before: Option<PathBuf>,
     /// A recording that is there already.
     file: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut options = Self { rounds: 5, events: 5_000_000, json: None, agent: None, file: None };
+        let mut options =
+            Self { rounds: 5, events: 5_000_000, json: None, agent: None, before: None, file: None };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if arg == "--quick" {
@@ -49,6 +52,7 @@ impl Options {
                 "--events" => options.events = super::number(arg, Some(value))?,
                 "--json" => options.json = path()?,
                 "--agent" => options.agent = path()?,
+                "--before" => options.before = path()?,
                 "--file" => options.file = path()?,
                 other => return Err(format!("no such option: {other}").into()),
             }
@@ -83,8 +87,15 @@ const JOBS: [Job; 6] = [
     Job { name: "info, cold", args: &["info"], to: To::Nothing, only_ours: true },
 ];
 
-/// A round: ours, and the other one if there is one.
-type Pair = (Run, Option<Run>);
+/// A command in a round.
+#[derive(Clone, Copy)]
+struct Runs {
+    ours: Run,
+    /// Stock trace-cmd, if it has the command.
+    stock: Option<Run>,
+    /// The older build, if one is given.
+    before: Option<Run>,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
@@ -95,6 +106,11 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn seconds(&self) -> f64 {
         self.elapsed.as_secs_f64()
+    }
+
+    /// The CPU time of this one for one second of the other one's.
+    pub(super) fn cpu_to(&self, other: &Self) -> f64 {
+        self.usage.cpu.as_secs_f64() / other.usage.cpu.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     pub(super) fn json(&self) -> Value {
@@ -155,16 +171,17 @@ pub(super) fn recording(options: &Options, agent: &Path, dir: &Path) -> Result<(
 
 fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<(String, Value)> {
     let (file, events, bytes) = recording(options, agent, dir)?;
-    let mut rounds: Vec<Vec<Pair>> = Vec::new();
+    let mut rounds: Vec<Vec<Runs>> = Vec::new();
     for round in 0..options.rounds {
         let mut runs = Vec::new();
         for job in &JOBS {
             let ours = one(job, agent, &file, dir)?;
-            let theirs = if job.only_ours { None } else { Some(one(job, trace_cmd, &file, dir)?) };
+            let stock = if job.only_ours { None } else { Some(one(job, trace_cmd, &file, dir)?) };
+            let before = options.before.as_ref().map(|before| one(job, before, &file, dir)).transpose()?;
             let seconds = |run: Run| format!("{:.2} s", run.elapsed.as_secs_f64());
-            let theirs_text = theirs.map_or_else(|| "-".to_owned(), seconds);
-            eprintln!("  round {}, {}: {} and {theirs_text}", round + 1, job.name, seconds(ours));
-            runs.push((ours, theirs));
+            let stock_text = stock.map_or_else(|| "-".to_owned(), seconds);
+            eprintln!("  round {}, {}: {} and {stock_text}", round + 1, job.name, seconds(ours));
+            runs.push(Runs { ours, stock, before });
         }
         rounds.push(runs);
     }
@@ -253,42 +270,54 @@ fn drop_from_memory(file: &Path) -> Result {
     Ok(())
 }
 
-fn ratio(rounds: &[Vec<Pair>], job: usize) -> Option<Spread> {
-    Spread::of(rounds.iter().filter_map(|runs| {
-        let (ours, theirs) = runs.get(job)?;
-        Some((*theirs)?.seconds() / ours.seconds())
-    }))
+/// A figure of one command over all rounds.
+fn spread(rounds: &[Vec<Runs>], job: usize, value: impl Fn(&Runs) -> Option<f64>) -> Option<Spread> {
+    Spread::of(rounds.iter().filter_map(|runs| value(runs.get(job)?)))
 }
 
-fn table(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> String {
-    let head =
-        ["median (min .. max)", "tracer-agent, s", "trace-cmd, s", "times as fast", "MB", "MB of trace-cmd"];
+fn ratio(rounds: &[Vec<Runs>], job: usize) -> Option<Spread> {
+    spread(rounds, job, |runs| Some(runs.stock?.seconds() / runs.ours.seconds()))
+}
+
+fn table(events: u64, bytes: u64, rounds: &[Vec<Runs>]) -> String {
+    let head = [
+        "median (min .. max)",
+        "tracer-agent, s",
+        "trace-cmd, s",
+        "times as fast",
+        "MB",
+        "MB of trace-cmd",
+        "CPU to before",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (index, job) in JOBS.iter().enumerate() {
-        let spread = |value: &dyn Fn(&Pair) -> Option<f64>| {
-            Spread::of(rounds.iter().filter_map(|runs| value(runs.get(index)?)))
-                .map_or_else(|| "-".to_owned(), Spread::cell)
+        let cell = |value: &dyn Fn(&Runs) -> Option<f64>| {
+            spread(rounds, index, value).map_or_else(|| "-".to_owned(), Spread::cell)
         };
         rows.push(vec![
             job.name.to_owned(),
-            spread(&|(ours, _)| Some(ours.seconds())),
-            spread(&|(_, theirs)| Some((*theirs)?.seconds())),
+            cell(&|runs| Some(runs.ours.seconds())),
+            cell(&|runs| Some(runs.stock?.seconds())),
             ratio(rounds, index).map_or_else(|| "-".to_owned(), Spread::cell),
-            spread(&|(ours, _)| Some(ours.usage.peak_bytes as f64 / 1e6)),
-            spread(&|(_, theirs)| Some((*theirs)?.usage.peak_bytes as f64 / 1e6)),
+            cell(&|runs| Some(runs.ours.usage.peak_bytes as f64 / 1e6)),
+            cell(&|runs| Some(runs.stock?.usage.peak_bytes as f64 / 1e6)),
+            cell(&|runs| Some(runs.ours.cpu_to(&runs.before?))),
         ]);
     }
     format!("\nread: {events} events, {bytes} bytes, {} rounds\n\n{}", rounds.len(), aligned(&rows))
 }
 
-fn json(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> Value {
+fn json(events: u64, bytes: u64, rounds: &[Vec<Runs>]) -> Value {
     let jobs: Vec<Value> = JOBS
         .iter()
         .enumerate()
         .map(|(index, job)| {
             let runs = rounds.iter().filter_map(|runs| runs.get(index));
             let runs: Vec<Value> = runs
-                .map(|(ours, theirs)| json!({ OURS: ours.json(), "trace-cmd": theirs.as_ref().map(Run::json) }))
+                .map(|Runs { ours, stock, before }| {
+                    let [stock, before] = [stock, before].map(|run| run.as_ref().map(Run::json));
+                    json!({ OURS: ours.json(), "trace-cmd": stock, "before": before })
+                })
                 .collect();
             json!({ "name": job.name, "times_as_fast": ratio(rounds, index).map(Spread::json), "rounds": runs })
         })
@@ -317,7 +346,8 @@ mod tests {
     #[test]
     fn ratios_are_how_many_times_as_fast() {
         let run = |millis| Run { elapsed: Duration::from_millis(millis), usage: Usage::default() };
-        let rounds = [vec![(run(100), Some(run(1000)))], vec![(run(100), Some(run(2000)))]];
+        let runs = |stock| vec![Runs { ours: run(100), stock: Some(run(stock)), before: None }];
+        let rounds = [runs(1000), runs(2000)];
         assert_eq!(ratio(&rounds, 0), Spread::of([10.0, 20.0].into_iter()));
         assert_eq!(ratio(&rounds, 1), None);
     }

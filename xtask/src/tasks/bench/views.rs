@@ -135,6 +135,8 @@ struct Row {
     stock: Rated,
     lttng: Option<Rated>,
     perf: Option<Rated>,
+    /// The older build, if one is given.
+    before: Option<Rated>,
 }
 
 impl Row {
@@ -164,7 +166,7 @@ fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Res
     for number in 0..options.rounds {
         let mut rows = Vec::new();
         for (view, inputs) in VIEWS.iter().zip(&inputs) {
-            let row = row(view, inputs, agent, trace_cmd, dir)?;
+            let row = row(view, inputs, options, agent, trace_cmd, dir)?;
             eprintln!("  round {}, {}: {:.2} s", number + 1, view.name, row.ours.run.seconds());
             rows.push(row);
         }
@@ -250,13 +252,24 @@ impl Perf {
     }
 }
 
-fn row(view: &View, inputs: &Inputs, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<Row> {
+fn row(
+    view: &View,
+    inputs: &Inputs,
+    options: &Options,
+    agent: &Path,
+    trace_cmd: &Path,
+    dir: &Path,
+) -> Result<Row> {
     let rated = |command: Command, input: &Input| -> Result<Rated> {
         Ok(Rated { run: timed(command, To::Nothing, dir)?, events: input.events })
     };
-    let mut command = Command::new(agent);
-    command.args(["analyze", view.name]).arg(&inputs.ours.file).args(view.args);
-    let ours = rated(command, &inputs.ours)?;
+    let analyze = |agent: &Path| {
+        let mut command = Command::new(agent);
+        command.args(["analyze", view.name]).arg(&inputs.ours.file).args(view.args);
+        rated(command, &inputs.ours)
+    };
+    let ours = analyze(agent)?;
+    let before = options.before.as_deref().map(analyze).transpose()?;
     let mut command = Command::new(trace_cmd);
     command.arg("report").arg(&inputs.ours.file);
     let stock = rated(command, &inputs.ours)?;
@@ -273,7 +286,7 @@ fn row(view: &View, inputs: &Inputs, agent: &Path, trace_cmd: &Path, dir: &Path)
         (Some(peer), Some(input)) => Some(rated(peer.command(&input.file), input)?),
         _ => None,
     };
-    Ok(Row { ours, stock, lttng, perf })
+    Ok(Row { ours, stock, lttng, perf, before })
 }
 
 /// A figure of one analysis over all rounds.
@@ -294,6 +307,7 @@ fn table(rounds: &[Vec<Row>]) -> String {
         "which",
         "x perf's",
         "which",
+        "CPU to before",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (index, view) in VIEWS.iter().enumerate() {
@@ -313,6 +327,7 @@ fn table(rounds: &[Vec<Row>]) -> String {
             view.lttng.unwrap_or("-").to_owned(),
             cell(&|row| Some(row.ours.rate() / row.perf?.rate())),
             view.perf.map_or("-", |perf| perf.name).to_owned(),
+            cell(&|row| Some(row.ours.run.cpu_to(&row.before?.run))),
         ]);
     }
     format!("\nviews: {} rounds\n\n{}", rounds.len(), aligned(&rows))
@@ -326,8 +341,8 @@ fn json(rounds: &[Vec<Row>]) -> Value {
             let row = |rows: &Vec<Row>| {
                 let row = rows.get(index)?;
                 let mut runs = json!({ OURS: row.ours.json(), "trace-cmd report": row.stock.json() });
-                let names = [view.lttng, view.perf.map(|perf| perf.name)];
-                for (name, run) in names.into_iter().zip([row.lttng, row.perf]) {
+                let names = [view.lttng, view.perf.map(|perf| perf.name), Some("before")];
+                for (name, run) in names.into_iter().zip([row.lttng, row.perf, row.before]) {
                     if let (Some(name), Some(run)) = (name, run) {
                         runs[name] = run.json();
                     }
@@ -364,6 +379,7 @@ mod tests {
             stock: rated(1000, 1000),
             lttng: Some(rated(10, 1000)),
             perf: Some(rated(100, 20)),
+            before: None,
         };
         let rounds = [vec![row(10)], vec![row(20)]];
         assert_eq!(
