@@ -274,7 +274,8 @@ fn ask<A: Analysis>(
 
 /// Whether there is an answer without what is missing.
 fn check_needs(name: &str, topic: Topic, covered: &Covered) -> Result<(), CliError> {
-    let Some(need) = covered.missing.iter().find(|need| need.is_required) else { return Ok(()) };
+    let mut lacks = covered.missing.iter().chain(&covered.unseen);
+    let Some(need) = lacks.find(|need| need.is_required) else { return Ok(()) };
     if let Some(event) = covered.foreign.first() {
         return Err(CliError::Failed(format!(
             "the fields of {} in {name} are not those of the kernel, which {} needs to tell {}",

@@ -84,7 +84,7 @@ fn calls_of_perf_have_numbers() {
     );
     let (calls, _) = asked(&file, Topic::Syscalls, Calls::new(Scope::default(), file.call_names()));
     let [call] = &calls.calls[..] else { panic!("{calls:?}") };
-    assert_eq!((call.number, call.times.total_ns, call.failed), (Some(16), 4000, 1));
+    assert_eq!((call.number, call.times.unwrap().total_ns, call.failed), (Some(16), 4000, Some(1)));
 }
 
 const METADATA: &str = "/* CTF 1.8 */
@@ -148,12 +148,13 @@ fn calls_of_lttng_go_by_their_names() {
         let calls = calls(&file).calls;
         let told: Vec<_> = (calls.iter())
             .map(|call| {
-                (call.name.as_deref(), call.number, call.times.count, call.times.total_ns, call.failed)
+                let times = call.times.unwrap();
+                (call.name.as_deref(), call.number, times.count, times.total_ns, call.failed.unwrap())
             })
             .collect();
         let expected = [(Some("openat"), None, 2, 40, 1), (Some("compat_openat"), None, 1, 7, 1)];
         assert_eq!(told, expected, "{}", events[0].0);
-        assert!(calls.iter().all(|call| call.unmatched + call.unfinished == 0));
+        assert!(calls.iter().all(|call| (call.unmatched, call.unfinished) == (Some(0), Some(0))));
         let io = analysis::answers::Io::of(&file, Scope::default());
         let (io, _) = asked(&file, Topic::Io, io);
         assert!(io.files.iter().any(|file| file.path.as_deref() == Some("/etc/x")), "{io:?}");
@@ -218,7 +219,9 @@ fn the_state_of_a_text_is_a_number_for_lttng() {
     let (answer, covered) = sched(&back);
     let thread = |tid| answer.threads.iter().find(|thread| thread.tid == tid).unwrap();
     assert_eq!((thread(2).run_ns, thread(3).run_ns, covered.unread), (10_000, 10_000, 0));
-    assert_eq!((thread(2).wait_ns, thread(3).sleep_ns), (10_000, 10_000));
+    assert_eq!((thread(2).preempted.total_ns, thread(3).sleep_ns), (10_000, 10_000));
+    // Wakeups are not in the text.
+    assert_eq!((thread(2).wait_ns, thread(2).woken), (None, None));
 }
 
 #[test]

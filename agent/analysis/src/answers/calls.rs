@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Follows, Known, Names, Scope, Tid, Times, TimesTold, Topic,
+    Analysis, At, Event, Evidence, Follows, Known, Names, Scope, Tid, Times, TimesTold, Topic,
     tally::{Room, Tally},
     threads::{Thread, Threads},
 };
@@ -110,7 +110,7 @@ pub struct Calls {
     rooms: Rooms,
     /// Of threads that were asked about and have ended, by number.
     ended: BTreeMap<i64, Told>,
-    has_switches: bool,
+    evidence: Evidence,
 }
 
 /// What the system calls did.
@@ -120,8 +120,6 @@ pub struct CallsAnswer {
     pub calls: Vec<Call>,
     /// The same by thread, by the time that its calls took together.
     pub threads: Vec<OfThread>,
-    /// Whether it is known for how long threads were without a CPU: the recording has `sched_switch`.
-    pub has_switches: bool,
     /// Calls that were left out because there were too many threads or numbers.
     pub left_out: u64,
 }
@@ -133,19 +131,20 @@ pub struct Call {
     pub number: Option<i64>,
     /// Its name, if that is known.
     pub name: Option<String>,
-    /// From entry to exit.
-    pub times: TimesTold,
-    /// Of that, without a CPU, as far as both switches were seen.
-    pub off_cpu_ns: u64,
-    /// How many ended with an error.
-    pub failed: u64,
+    /// From entry to exit. `None` if one of both was not recorded.
+    pub times: Option<TimesTold>,
+    /// Of that, without a CPU, as far as both switches were seen. `None` if they were not recorded.
+    pub off_cpu_ns: Option<u64>,
+    /// How many ended with an error. `None` as `times`.
+    pub failed: Option<u64>,
     /// Which errors, as far as there was room to tell them apart.
     pub errors: Vec<CallError>,
-    /// Entries without an exit: at the end, where events were lost, and of calls that do not return.
-    pub unfinished: u64,
+    /// Entries without an exit: at the end, where events were lost, and of calls that do not return. `None`
+    /// if entries were not recorded.
+    pub unfinished: Option<u64>,
     /// Exits without an entry: at the beginning, where events were lost or left out, and of calls that
-    /// seccomp refused before they began.
-    pub unmatched: u64,
+    /// seccomp refused before they began. `None` if exits were not recorded.
+    pub unmatched: Option<u64>,
     /// With which errors.
     pub unmatched_errors: Vec<CallError>,
 }
@@ -168,14 +167,14 @@ pub struct OfThread {
     pub tid: Tid,
     /// Its last name.
     pub comm: String,
-    /// How many ended.
-    pub count: u64,
+    /// How many ended. This and the next three are `None` as those of [`Call`].
+    pub count: Option<u64>,
     /// How many of them with an error.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// For how long it was in them.
-    pub total_ns: u64,
+    pub total_ns: Option<u64>,
     /// Of that, without a CPU, as far as both switches were seen.
-    pub off_cpu_ns: u64,
+    pub off_cpu_ns: Option<u64>,
     /// The call in which it was for the longest time.
     pub most: Option<String>,
 }
@@ -184,7 +183,8 @@ impl Calls {
     /// An analysis of a part of a recording, of a machine with these calls.
     pub fn new(scope: Scope, names: impl Into<CallNames>) -> Self {
         let (threads, rooms, names) = (Threads::default(), Rooms::default(), names.into());
-        Self { scope, names, threads, losses: 0, rooms, ended: BTreeMap::new(), has_switches: false }
+        let (ended, evidence) = Default::default();
+        Self { scope, names, threads, losses: 0, rooms, ended, evidence }
     }
 
     fn enter(&mut self, at: At, tid: Tid, number: i64, is_raw: bool) {
@@ -278,6 +278,7 @@ impl Calls {
     }
 
     fn of_thread(&self, thread: &Thread<State>, names: &Names<'_>) -> OfThread {
+        let knows_calls = self.evidence.has_calls("*");
         let mut sum = thread.of.sum.unwrap_or_default();
         for (number, told) in &thread.of.calls {
             sum.add(*number, told);
@@ -285,16 +286,44 @@ impl Calls {
         OfThread {
             tid: thread.tid,
             comm: names.thread_text(thread.tid, &thread.name),
-            count: sum.count,
-            failed: sum.failed,
-            total_ns: sum.time,
-            off_cpu_ns: sum.off_cpu,
+            count: knows_calls.then_some(sum.count),
+            failed: knows_calls.then_some(sum.failed),
+            total_ns: knows_calls.then_some(sum.time),
+            off_cpu_ns: (knows_calls && self.knows_switches()).then_some(sum.off_cpu),
             most: sum.most.map(|(number, _)| self.name(number).unwrap_or_else(|| number.to_string())),
         }
     }
 
     fn name(&self, number: i64) -> Option<String> {
         self.names.name(number).map(str::to_owned)
+    }
+
+    fn knows_switches(&self) -> bool {
+        self.evidence.has("sched:sched_switch")
+    }
+
+    /// What is told of the calls with a number.
+    fn call(&self, number: i64, told: &Told) -> Call {
+        let name = self.name(number);
+        // Events of single calls may be those of others.
+        let [begins, ends] = [Evidence::has_call_begins, Evidence::has_call_ends].map(|has| {
+            name.as_deref().map_or_else(|| has(&self.evidence, "*"), |name| has(&self.evidence, name))
+        });
+        let was_joined = told.times.count() != 0;
+        let knows_begins = begins || was_joined || told.unfinished != 0;
+        let knows_ends = ends || was_joined || told.unmatched != 0;
+        let knows_both = knows_begins && knows_ends;
+        Call {
+            number: machine_number(number),
+            name,
+            times: knows_both.then(|| told.times.told()),
+            off_cpu_ns: (knows_both && self.knows_switches()).then_some(told.off_cpu),
+            failed: knows_both.then(|| told.failed()),
+            errors: CallError::all(told.errors.as_deref()),
+            unfinished: knows_begins.then_some(told.unfinished),
+            unmatched: knows_ends.then_some(told.unmatched),
+            unmatched_errors: CallError::all(told.unmatched_errors.as_deref()),
+        }
     }
 }
 
@@ -368,7 +397,6 @@ impl Analysis for Calls {
                 self.exit(at, tid, (*number, *result), *is_raw);
             }
             (Known::Switch(switch), _) => {
-                self.has_switches = true;
                 let Follows { current, other, every_cpu, .. } = event.follows;
                 for (tid, name, is_followed) in [
                     (switch.prev, switch.prev_comm, current && every_cpu),
@@ -430,6 +458,10 @@ impl Analysis for Calls {
         }
     }
 
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.evidence = evidence.clone();
+    }
+
     fn answer(mut self, _: u64, names: &Names<'_>) -> CallsAnswer {
         // The end is on no CPU; where some were asked about, it is none of them.
         let are_asked = self.scope.cpus.is_none();
@@ -439,7 +471,7 @@ impl Analysis for Calls {
             }
         }
         let (threads, threads_left_out) = std::mem::take(&mut self.threads).into_parts();
-        let mut answer = CallsAnswer { has_switches: self.has_switches, ..CallsAnswer::default() };
+        let mut answer = CallsAnswer::default();
         let mut calls = std::mem::take(&mut self.ended);
         for thread in threads {
             let is_asked = self.scope.has_thread(thread.tid, names.of_thread(thread.tid, &thread.name));
@@ -454,10 +486,9 @@ impl Analysis for Calls {
         }
         answer.left_out = self.rooms.left_out + threads_left_out;
         answer.threads.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then(one.tid.cmp(&other.tid)));
-        answer.calls = calls.into_iter().map(|(number, told)| told.call(number, self.name(number))).collect();
-        answer.calls.sort_by(|one, other| {
-            other.times.total_ns.cmp(&one.times.total_ns).then(one.number.cmp(&other.number))
-        });
+        answer.calls = calls.iter().map(|(number, told)| self.call(*number, told)).collect();
+        let total = |call: &Call| call.times.map(|times| times.total_ns);
+        answer.calls.sort_by(|one, other| total(other).cmp(&total(one)).then(one.number.cmp(&other.number)));
         answer
     }
 }
@@ -480,21 +511,6 @@ impl Told {
     /// How many ended with an error.
     fn failed(&self) -> u64 {
         self.errors.as_ref().map_or(0, |errors| errors.total())
-    }
-
-    fn call(self, number: i64, name: Option<String>) -> Call {
-        let errors = CallError::all(self.errors.as_deref());
-        Call {
-            number: machine_number(number),
-            name,
-            times: self.times.told(),
-            off_cpu_ns: self.off_cpu,
-            failed: self.failed(),
-            errors,
-            unfinished: self.unfinished,
-            unmatched: self.unmatched,
-            unmatched_errors: CallError::all(self.unmatched_errors.as_deref()),
-        }
     }
 }
 
@@ -553,7 +569,7 @@ mod tests {
         look(98, 8, switch(8, 9));
         look(100, 9, Known::CallExit { number: 1, result: 0, is_raw: true });
         let answer = calls.answer(100, &Names::none());
-        assert_eq!((answer.calls[0].times.total_ns, answer.calls[0].off_cpu_ns), (100, 2));
+        assert_eq!((answer.calls[0].times.unwrap().total_ns, answer.calls[0].off_cpu_ns.unwrap()), (100, 2));
         assert_eq!(answer.threads.iter().map(|of| of.tid).collect::<Vec<_>>(), [9]);
     }
 
@@ -569,7 +585,7 @@ mod tests {
         look(&mut calls, 7, 1, exit(83, 0));
         let answer = calls.answer(10, &Names::none());
         let [call] = &answer.calls[..] else { panic!("{answer:?}") };
-        assert_eq!((call.times.count, call.failed, call.unmatched), (1, 1, 4));
+        assert_eq!((call.times.unwrap().count, call.failed.unwrap(), call.unmatched.unwrap()), (1, 1, 4));
         assert_eq!(call.errors, [CallError { errno: 17, name: Some("EEXIST"), count: 1 }]);
         assert_eq!(call.unmatched_errors, [CallError { errno: 1, name: Some("EPERM"), count: 3 }]);
     }
@@ -591,11 +607,15 @@ mod tests {
         let names: Vec<_> = answer.calls.iter().map(|call| call.name.as_deref().unwrap()).collect();
         assert_eq!(names, ["read", "openat"]);
         let [read, openat] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
-        assert_eq!((read.times.count, read.times.total_ns, read.off_cpu_ns), (1, 50, 30));
-        assert_eq!((read.failed, read.unfinished, read.unmatched), (0, 1, 1));
-        assert_eq!((openat.times.total_ns, openat.failed), (5, 1));
+        assert_eq!(
+            (read.times.unwrap().count, read.times.unwrap().total_ns, read.off_cpu_ns.unwrap()),
+            (1, 50, 30)
+        );
+        assert_eq!((read.failed.unwrap(), read.unfinished.unwrap(), read.unmatched.unwrap()), (0, 1, 1));
+        assert_eq!((openat.times.unwrap().total_ns, openat.failed.unwrap()), (5, 1));
         assert_eq!(openat.errors, [CallError { errno: 2, name: Some("ENOENT"), count: 1 }]);
-        let threads: Vec<_> = answer.threads.iter().map(|of| (of.tid, of.count, of.total_ns)).collect();
+        let threads: Vec<_> =
+            answer.threads.iter().map(|of| (of.tid, of.count.unwrap(), of.total_ns.unwrap())).collect();
         assert_eq!(threads, [(1, 1, 50), (2, 1, 5)]);
         assert_eq!(answer.threads[0].most.as_deref(), Some("read"));
     }
@@ -610,7 +630,10 @@ mod tests {
         look(&mut calls, 57, 2, switch(2, 1));
         look(&mut calls, 60, 1, exit(0, 0));
         let call = calls.answer(100, &Names::none()).calls.remove(0);
-        assert_eq!((call.times.count, call.times.total_ns, call.off_cpu_ns), (1, 50, 7));
+        assert_eq!(
+            (call.times.unwrap().count, call.times.unwrap().total_ns, call.off_cpu_ns.unwrap()),
+            (1, 50, 7)
+        );
     }
 
     #[test]
@@ -639,10 +662,16 @@ mod tests {
                 continue;
             }
             let [call] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
-            assert_eq!((call.times.count, call.times.total_ns, call.failed), (3, 14, 2));
+            assert_eq!(
+                (call.times.unwrap().count, call.times.unwrap().total_ns, call.failed.unwrap()),
+                (3, 14, 2)
+            );
             assert_eq!(call.errors, [CallError { errno: 2, name: Some("ENOENT"), count: 2 }]);
-            let threads: Vec<_> =
-                answer.threads.iter().map(|of| (of.tid, of.count, of.failed, of.total_ns)).collect();
+            let threads: Vec<_> = answer
+                .threads
+                .iter()
+                .map(|of| (of.tid, of.count.unwrap(), of.failed.unwrap(), of.total_ns.unwrap()))
+                .collect();
             assert_eq!(threads, [(1, 1, 0, 6), (1, 1, 1, 4), (1, 1, 1, 4)]);
             assert_eq!(answer.threads[1].most.as_deref(), Some("3"));
             assert_eq!(answer.left_out, 0);
@@ -666,7 +695,15 @@ mod tests {
         }
         let answer = calls.answer(200, &Names::none());
         let call = &answer.calls[0];
-        assert_eq!((call.times.count, call.times.total_ns, call.unfinished, call.unmatched), (2, 10, 0, 0));
+        assert_eq!(
+            (
+                call.times.unwrap().count,
+                call.times.unwrap().total_ns,
+                call.unfinished.unwrap(),
+                call.unmatched.unwrap()
+            ),
+            (2, 10, 0, 0)
+        );
     }
 
     #[test]
@@ -680,7 +717,7 @@ mod tests {
         look(&mut calls, 31, 1, exit(0, 0));
         let answer = calls.answer(40, &Names::none());
         let call = &answer.calls[0];
-        assert_eq!((call.times.count, call.unmatched, call.unfinished), (1, 1, 1));
+        assert_eq!((call.times.unwrap().count, call.unmatched.unwrap(), call.unfinished.unwrap()), (1, 1, 1));
     }
 
     #[test]
@@ -690,7 +727,9 @@ mod tests {
         look(&mut calls, 14, 1, exit(ANY_CALL, -4));
         look(&mut calls, 15, 1, exit(ANY_CALL, -4));
         let answer = calls.answer(40, &Names::none());
-        let told = |call: &Call| (call.number, call.times.count, call.failed, call.unmatched);
+        let told = |call: &Call| {
+            (call.number, call.times.unwrap().count, call.failed.unwrap(), call.unmatched.unwrap())
+        };
         assert_eq!(answer.calls.iter().map(told).collect::<Vec<_>>(), [(Some(15), 1, 1, 0), (None, 0, 0, 1)]);
     }
 
@@ -701,7 +740,13 @@ mod tests {
         look(&mut calls, 14, 1, exit(-1, -4));
         let answer = calls.answer(40, &Names::none());
         let [call] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
-        let told = (call.number, call.times.count, call.times.total_ns, call.failed, call.unmatched);
+        let told = (
+            call.number,
+            call.times.unwrap().count,
+            call.times.unwrap().total_ns,
+            call.failed.unwrap(),
+            call.unmatched.unwrap(),
+        );
         assert_eq!(told, (Some(15), 1, 4, 0, 0));
     }
 
@@ -711,8 +756,11 @@ mod tests {
         look(&mut calls, 10, 1, enter(0));
         look(&mut calls, 20, 1, exit(1, 5));
         let answer = calls.answer(40, &Names::none());
-        let told: Vec<_> =
-            answer.calls.iter().map(|call| (call.number, call.unfinished, call.unmatched)).collect();
+        let told: Vec<_> = answer
+            .calls
+            .iter()
+            .map(|call| (call.number, call.unfinished.unwrap(), call.unmatched.unwrap()))
+            .collect();
         assert_eq!(told, [(Some(0), 1, 0), (Some(1), 0, 1)]);
     }
 
@@ -727,7 +775,8 @@ mod tests {
             look(&mut calls, 30, 2, switch(2, 1));
             let answer = calls.answer(40, &Names::none());
             let call = answer.calls.first().cloned().unwrap_or_default();
-            (answer.threads.len(), call.times.count, call.times.total_ns, call.failed)
+            let times = call.times.unwrap_or_default();
+            (answer.threads.len(), times.count, times.total_ns, call.failed.unwrap_or(0))
         };
         assert_eq!(story(Scope::default()), (2, 2, 15, 1));
         // Both names come behind the calls.
@@ -749,8 +798,11 @@ mod tests {
         look(&mut calls, 190, 1, enter(0));
         let answer = calls.answer(200, &Names::none());
         let call = &answer.calls[0];
-        assert_eq!((call.times.count, call.times.total_ns, call.off_cpu_ns), (1, 140, 90));
-        assert_eq!((call.unfinished, call.unmatched), (1, 0));
+        assert_eq!(
+            (call.times.unwrap().count, call.times.unwrap().total_ns, call.off_cpu_ns.unwrap()),
+            (1, 140, 90)
+        );
+        assert_eq!((call.unfinished.unwrap(), call.unmatched.unwrap()), (1, 0));
     }
 
     #[test]
@@ -773,6 +825,9 @@ mod tests {
             }
         }
         let answer = calls.answer(u64::MAX, &Names::none());
-        assert_eq!((answer.calls[0].times.total_ns, answer.threads[0].total_ns), (u64::MAX, u64::MAX));
+        assert_eq!(
+            (answer.calls[0].times.unwrap().total_ns, answer.threads[0].total_ns.unwrap()),
+            (u64::MAX, u64::MAX)
+        );
     }
 }

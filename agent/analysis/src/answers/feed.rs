@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    Analysis, AnyRecord, At, Covered, Followed, Frames, Gaps, KnownEvents, Lives, Names, Need, Scope, Topic,
-    Unjoined,
+    Analysis, AnyRecord, At, Covered, Evidence, Followed, Frames, Gaps, KnownEvents, Lives, Names, Need,
+    Scope, Topic, Unjoined,
     ids::Ids,
     pauses::Pauses,
-    recorded::{Recorded, WasRecorded},
+    recorded::{Recorded, WasRecorded, is_foreign},
 };
 use ftrace_event::stacks::{Origin, place_of_frame};
 use ftrace_event::{EventTable, FieldReader, Meaning, Printer};
@@ -410,6 +410,7 @@ impl<A: Analysis> Feed<A> {
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         let (missing, unseen) = self.lacks(file, topic);
         let foreign = self.foreign(file.events(), topic);
+        let evidence = self.evidence(file.events(), topic);
         let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, recorded, unjoined, .. } =
             self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
@@ -426,6 +427,7 @@ impl<A: Analysis> Feed<A> {
         };
         covered.unjoined = unjoined.names().filter(is_used).cloned().collect();
         covered.only.clone_from(&recorded.only);
+        analysis.rests_on(&evidence);
         (analysis.answer(end, &names(file)), covered)
     }
 
@@ -447,6 +449,23 @@ impl<A: Analysis> Feed<A> {
         (missing, unseen)
     }
 
+    /// The events that the answer is made of: those that there were, and those that were recorded and would
+    /// have been used.
+    fn evidence(&self, events: &EventTable, topic: Topic) -> Evidence {
+        let name = |event: &Printer| format!("{}:{}", event.system(), event.name());
+        let is_used = |event: &String| {
+            let (system, name) = event.split_once(':').unwrap_or_default();
+            topic.needs().iter().any(|need| need.uses(system, name))
+        };
+        let seen = events.iter().filter(|event| self.is_seen(event)).map(name);
+        let recorded = self.recorded.events(self.scope.buffer.as_deref());
+        let recorded = recorded.filter(|event| !is_foreign(events, &self.known, event));
+        let left_out: Vec<String> =
+            events.iter().filter(|event| self.unjoined.leaves_out(event)).map(name).collect();
+        let is_used = |event: &String| is_used(event) && !left_out.contains(event);
+        Evidence::of(seen.chain(recorded.cloned()).filter(is_used))
+    }
+
     /// The events that an analysis would use if their fields were the kernel's, or if they were of the
     /// kernel's system: imports do not understand every text.
     fn foreign(&self, events: &EventTable, topic: Topic) -> Vec<String> {
@@ -463,9 +482,13 @@ impl<A: Analysis> Feed<A> {
 
     /// Whether there was an event that is needed.
     fn has_seen(&self, events: &EventTable, need: &Need) -> bool {
-        let is_seen =
-            |event: &&Printer| self.buffers.get(usize::from(event.format().id)).is_some_and(Option::is_some);
-        events.iter().filter(is_seen).any(|event| need.is_met_by(event.system(), event.name()))
+        let mut seen = events.iter().filter(|event| self.is_seen(event));
+        seen.any(|event| need.is_met_by(event.system(), event.name()))
+    }
+
+    /// Whether there was a record of an event that was used.
+    fn is_seen(&self, event: &Printer) -> bool {
+        self.buffers.get(usize::from(event.format().id)).is_some_and(Option::is_some)
     }
 
     /// Gives the frames of a stack to whom they belong. Any other record ends what its context waited for.
@@ -604,7 +627,7 @@ mod tests {
             }
         }
         let (answer, covered) = feed.answer(&file, Topic::Summary);
-        assert_eq!((answer.started, covered.losses, covered.lost_events), (10, 1, 5));
+        assert_eq!((answer.started, covered.losses, covered.lost_events), (Some(10), 1, 5));
     }
 
     #[test]

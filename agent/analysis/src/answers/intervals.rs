@@ -262,8 +262,8 @@ mod tests {
             let mut counts = BTreeMap::new();
             for call in answers.iter().flat_map(|(answer, _)| &answer.calls) {
                 let count: &mut (u64, u64) = counts.entry(call.number).or_default();
-                count.0 += call.times.count;
-                count.1 += call.times.total_ns;
+                let times = call.times.unwrap_or_default();
+                *count = (count.0 + times.count, count.1 + times.total_ns);
             }
             counts
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Known, Names, Scope, Times, TimesTold, Topic,
+    Analysis, At, Event, Evidence, Known, Names, Scope, Times, TimesTold, Topic,
     nesting::{Interrupt, Nesting},
     tally::Room,
     threads::bounded,
@@ -61,6 +61,7 @@ pub struct Irqs {
     left_out: u64,
     /// For the times of all handlers.
     room: Room,
+    evidence: Evidence,
 }
 
 /// Handlers of hardware interrupts: several can share an interrupt.
@@ -142,17 +143,17 @@ pub struct IrqsAnswer {
     pub left_out: u64,
 }
 
-/// The time of a CPU in interrupts.
+/// The time of a CPU in interrupts. What is `None` here and below was not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TimeOfCpu {
     /// Its number.
     pub cpu: u32,
     /// In handlers of hardware interrupts.
-    pub irq_ns: u64,
-    /// In soft interrupts, without the hardware interrupts in between.
-    pub softirq_ns: u64,
+    pub irq_ns: Option<u64>,
+    /// In soft interrupts, without the hardware interrupts in between, as far as these were recorded.
+    pub softirq_ns: Option<u64>,
     /// How many of both ended.
-    pub count: u64,
+    pub count: Option<u64>,
 }
 
 /// A handler of a hardware interrupt.
@@ -163,9 +164,9 @@ pub struct Irq {
     /// The handler.
     pub name: String,
     /// From entry to exit.
-    pub times: TimesTold,
-    /// Of that, without others inside.
-    pub own_ns: u64,
+    pub times: Option<TimesTold>,
+    /// Of that, without others inside, as far as these were recorded.
+    pub own_ns: Option<u64>,
     /// Exits without an entry: at the beginning, and where events were lost.
     pub unmatched: u64,
 }
@@ -178,11 +179,11 @@ pub struct Softirq {
     /// Its name, if the kernel has one.
     pub name: Option<&'static str>,
     /// From entry to exit.
-    pub times: TimesTold,
-    /// Of that, without others inside.
-    pub own_ns: u64,
+    pub times: Option<TimesTold>,
+    /// Of that, without others inside, as far as these were recorded.
+    pub own_ns: Option<u64>,
     /// From when it is raised to its entry, on the same CPU.
-    pub latency: TimesTold,
+    pub latency: Option<TimesTold>,
     /// Exits without an entry: at the beginning, and where events were lost.
     pub unmatched: u64,
 }
@@ -190,8 +191,8 @@ pub struct Softirq {
 impl Irqs {
     /// An analysis of a part of a recording.
     pub fn new(scope: Scope) -> Self {
-        let (cpus, hard, soft, room) = Default::default();
-        Self { scope, cpus, hard, soft, left_out: 0, room }
+        let (cpus, hard, soft, room, evidence) = Default::default();
+        Self { scope, cpus, hard, soft, left_out: 0, room, evidence }
     }
 
     fn enter(&mut self, at: At, kind: Interrupt) {
@@ -315,19 +316,32 @@ impl Analysis for Irqs {
         }
     }
 
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.evidence = evidence.clone();
+    }
+
     fn answer(self, _: u64, _: &Names<'_>) -> IrqsAnswer {
+        let has_all = |events: &[&str]| self.evidence.has_all(events);
+        let knows_hard = has_all(&["irq:irq_handler_entry", "irq:irq_handler_exit"]);
+        let knows_soft = has_all(&["irq:softirq_entry", "irq:softirq_exit"]);
+        let knows_late = has_all(&["irq:softirq_raise", "irq:softirq_entry"]);
         let cpus = self.cpus.into_iter().filter(|(number, _)| self.scope.has_cpu(*number));
         let mut answer = IrqsAnswer {
             cpus: cpus
-                .map(|(cpu, of)| TimeOfCpu { cpu, irq_ns: of.hard, softirq_ns: of.soft, count: of.count })
+                .map(|(cpu, of)| TimeOfCpu {
+                    cpu,
+                    irq_ns: knows_hard.then_some(of.hard),
+                    softirq_ns: knows_soft.then_some(of.soft),
+                    count: (knows_hard && knows_soft).then_some(of.count),
+                })
                 .collect(),
             irqs: (self.hard.all.into_iter())
                 .filter(|handler| handler.told.is_any())
                 .map(|Handler { irq, name, told }| Irq {
                     irq,
                     name: String::from_utf8_lossy(&name).into_owned(),
-                    times: told.times.told(),
-                    own_ns: told.own,
+                    times: knows_hard.then(|| told.times.told()),
+                    own_ns: knows_hard.then_some(told.own),
                     unmatched: told.unmatched,
                 })
                 .collect(),
@@ -335,9 +349,9 @@ impl Analysis for Irqs {
                 .map(|(vector, told)| Softirq {
                     vector,
                     name: softirq_name(vector),
-                    times: told.times.told(),
-                    own_ns: told.own,
-                    latency: told.late.told(),
+                    times: knows_soft.then(|| told.times.told()),
+                    own_ns: knows_soft.then_some(told.own),
+                    latency: knows_late.then(|| told.late.told()),
                     unmatched: told.unmatched,
                 })
                 .collect(),
@@ -375,12 +389,18 @@ mod tests {
         look(&mut irqs, 110, 1, Known::IrqExit { irq: 9 });
         let answer = irqs.answer(200, &Names::none());
         let softirq = &answer.softirqs[0];
-        assert_eq!((softirq.name, softirq.times.total_ns, softirq.own_ns), (Some("TIMER"), 90, 60));
-        assert_eq!((softirq.latency.count, softirq.latency.most_ns), (1, 10));
+        assert_eq!(
+            (softirq.name, softirq.times.unwrap().total_ns, softirq.own_ns),
+            (Some("TIMER"), 90, Some(60))
+        );
+        assert_eq!(softirq.latency.map(|late| (late.count, late.most_ns)), Some((1, 10)));
         let disk = answer.irqs.iter().find(|irq| irq.name == "disk").unwrap();
-        assert_eq!((disk.irq, disk.times.count, disk.own_ns, disk.unmatched), (9, 1, 30, 0));
+        assert_eq!((disk.irq, disk.times.unwrap().count, disk.own_ns, disk.unmatched), (9, 1, Some(30), 0));
         assert_eq!(answer.irqs.iter().map(|irq| irq.unmatched).sum::<u64>(), 1);
-        assert_eq!(answer.cpus[0], TimeOfCpu { cpu: 0, irq_ns: 30, softirq_ns: 60, count: 2 });
+        assert_eq!(
+            answer.cpus[0],
+            TimeOfCpu { cpu: 0, irq_ns: Some(30), softirq_ns: Some(60), count: Some(2) }
+        );
     }
 
     #[test]
@@ -393,7 +413,10 @@ mod tests {
             look(&mut irqs, u64::MAX, cpu, Known::IrqExit { irq: 9 });
         }
         let answer = irqs.answer(u64::MAX, &Names::none());
-        assert_eq!((answer.irqs[0].times.total_ns, answer.irqs[0].own_ns), (u64::MAX, u64::MAX));
+        assert_eq!(
+            (answer.irqs[0].times.unwrap().total_ns, answer.irqs[0].own_ns),
+            (u64::MAX, Some(u64::MAX))
+        );
     }
 
     #[test]
@@ -406,6 +429,6 @@ mod tests {
         look(&mut irqs, 10, 0, Known::IrqExit { irq: 9 });
         look(&mut irqs, 10, 1, Known::IrqExit { irq: 9 });
         let answer = irqs.answer(20, &Names::none());
-        assert_eq!((answer.irqs[0].times.count, answer.irqs[0].unmatched), (1, 1));
+        assert_eq!((answer.irqs[0].times.unwrap().count, answer.irqs[0].unmatched), (1, 1));
     }
 }

@@ -1,10 +1,10 @@
 //! Whole recordings, and less of each, as scopes, filters, sampling, rates, losses, several buffers and short
 //! rings leave it: what is answered of less is what is answered of all, or less than that, or unknown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::world::{HOWS, How, Part, World};
+use crate::world::{HOWS, How, Made, OF_LIVES, Part, World};
 use serde_json::{Map, Value, json};
 
 /// How a figure of less may differ from that of all.
@@ -105,7 +105,6 @@ const OTHERS: &[&str] = &[
     "comm",
     "fd",
     "has_stacks",
-    "has_switches",
     "id",
     "is_kernel",
     "is_shared",
@@ -153,6 +152,8 @@ type Figures = BTreeMap<(String, Bound), u64>;
 struct Taking<'w> {
     world: &'w World,
     figures: Figures,
+    /// Paths of what is unknown of a row.
+    unknown: BTreeSet<String>,
 }
 
 impl Taking<'_> {
@@ -192,6 +193,9 @@ impl Taking<'_> {
                 let path = format!("{path}.{name}");
                 let bound = FIGURES.iter().find(|(_, names)| names.contains(&name.as_str()));
                 match (bound, value) {
+                    (_, Value::Null) => {
+                        self.unknown.insert(path);
+                    }
                     (Some((bound, _)), Value::Number(number)) => {
                         self.add(path, *bound, number.as_u64().unwrap());
                     }
@@ -236,10 +240,24 @@ impl Taking<'_> {
 
 /// All that is answered of a file.
 fn figures(world: &World, bytes: Vec<u8>) -> Figures {
+    taken(world, bytes).figures
+}
+
+/// The figures of which nothing is unknown: one id may be that of several rows.
+fn known_figures(world: &World, bytes: Vec<u8>) -> Figures {
+    let Taking { mut figures, unknown, .. } = taken(world, bytes);
+    let is_below = |path: &str, above: &String| {
+        path.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    figures.retain(|(path, _), _| !unknown.iter().any(|above| is_below(path, above)));
+    figures
+}
+
+fn taken(world: &World, bytes: Vec<u8>) -> Taking<'_> {
     let file = TraceFile::open("made", bytes).unwrap();
-    let mut taking = Taking { world, figures: Figures::new() };
+    let mut taking = Taking { world, figures: Figures::new(), unknown: BTreeSet::new() };
     for (name, topic) in Topic::NAMES {
-        let answer = of_topic(&file, topic);
+        let Some(answer) = of_topic(&file, topic) else { continue };
         // The summary has the first rows of other answers, which are others where some are missing.
         let Value::Object(members) = &answer else { panic!("{answer}") };
         for (member, value) in members {
@@ -250,7 +268,7 @@ fn figures(world: &World, bytes: Vec<u8>) -> Figures {
                 (Topic::Summary, "irqs" | "softirqs") => format!("irq.{member}"),
                 _ => continue,
             };
-            let mut other = Taking { world, figures: Figures::new() };
+            let mut other = Taking { world, figures: Figures::new(), unknown: BTreeSet::new() };
             other.take(&of, value);
             for (key, figure) in other.figures {
                 let (path, bound) = key.clone();
@@ -267,12 +285,18 @@ fn figures(world: &World, bytes: Vec<u8>) -> Figures {
         });
         taking.take(name, &Value::Object(rest.map(|(name, value)| (name.clone(), value.clone())).collect()));
     }
-    taking.figures
+    taking
 }
 
-fn of_topic(file: &TraceFile<Vec<u8>>, topic: Topic) -> Value {
-    fn ask<A: Analysis>(file: &TraceFile<Vec<u8>>, topic: Topic, analysis: A) -> Value {
-        json!(answer(file, topic, &Scope::default(), analysis, &mut |_| {}).unwrap().0)
+/// The event whose stacks are asked about.
+const STACKS_OF: &str = "timer:hrtimer_expire_entry";
+
+/// An answer. `None` if there is none without events that the file does not have.
+fn of_topic(file: &TraceFile<Vec<u8>>, topic: Topic) -> Option<Value> {
+    fn ask<A: Analysis>(file: &TraceFile<Vec<u8>>, topic: Topic, analysis: A) -> Option<Value> {
+        let (answer, covered) = answer(file, topic, &Scope::default(), analysis, &mut |_| {}).unwrap();
+        let mut lacks = covered.missing.iter().chain(&covered.unseen);
+        lacks.all(|need| !need.is_required).then(|| json!(answer))
     }
     let (scope, calls) = (Scope::default(), file.call_names());
     match topic {
@@ -280,7 +304,7 @@ fn of_topic(file: &TraceFile<Vec<u8>>, topic: Topic) -> Value {
         Topic::Offcpu => ask(file, topic, OffCpu::new(scope)),
         Topic::Cpu => ask(file, topic, Cpu::of_ticks(file, scope)),
         Topic::Stacks => {
-            let pick = Pick::of(file, "timer:hrtimer_expire_entry", &Weight::Count).unwrap();
+            let pick = Pick::of(file, STACKS_OF, &Weight::Count).unwrap();
             ask(file, topic, Stacks::new(scope, pick))
         }
         Topic::Syscalls => ask(file, topic, Calls::new(scope, calls)),
@@ -381,6 +405,36 @@ fn less_of_a_recording_says_no_more_than_all_of_it() {
     // It is not unknown throughout.
     assert_eq!(told.len(), Topic::NAMES.len());
     assert!(told.values().all(|(some, all)| *some > all / 4), "{told:?}");
+}
+
+#[test]
+fn what_was_not_recorded_is_unknown() {
+    let mut wrong = BTreeMap::<_, (u64, String)>::new();
+    let mut unknown = 0;
+    for seed in 1..=4_u64 {
+        let mut world = World::new(seed * 0x9e37_79b9);
+        world.run(500);
+        let whole = figures(&world, Part::whole(&world).file(&world));
+        let mut kinds: BTreeSet<_> = world.made.iter().map(Made::kind).collect();
+        // What these would tell is under the name or the number that a thread has without them, and the event
+        // whose stacks are asked about is counted as it is in the file.
+        kinds.retain(|kind| !OF_LIVES.contains(kind) && kind.event() != STACKS_OF);
+        for kind in kinds {
+            let less = known_figures(&world, Part::without(&world, kind).file(&world));
+            unknown += whole.keys().filter(|path| !less.contains_key(path)).count();
+            for ((path, bound), figure) in less {
+                let of_whole = whole.get(&(path.clone(), bound)).copied().unwrap_or(0);
+                // A sum of this test of what is known.
+                let is_own_sum = path.ends_with(".off_ns");
+                if figure == 0 && of_whole != 0 && !is_own_sum {
+                    let about = format!("{seed}: {path} of {of_whole}");
+                    wrong.entry((kind.event(), kind_of(&path))).or_insert((0, about)).0 += 1;
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_ne!(unknown, 0);
 }
 
 /// Whether a figure means something else where a recording is less in this way.

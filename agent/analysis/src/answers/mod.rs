@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `known` | events that are understood, with the fields that are used |
 //! | `feed` | hands the records of a file on to an analysis |
+//! | `evidence` | which events an answer is made of |
 //! | `gaps` | which CPUs lack events at a time |
 //! | `ids` | sets of events |
 //! | `intervals` | one answer after the other about a recording that goes on |
@@ -43,6 +44,7 @@ mod calls;
 #[cfg(test)]
 mod churn;
 mod cpu;
+mod evidence;
 mod feed;
 mod followed;
 mod gaps;
@@ -86,6 +88,7 @@ pub(crate) use self::random::Random;
 pub use self::{
     calls::{Call, CallError, Calls, CallsAnswer, OfThread},
     cpu::{Cpu, CpuAnswer, CpuSamples},
+    evidence::Evidence,
     feed::Feed,
     followed::Followed,
     gaps::{Gaps, PassedGap},
@@ -219,6 +222,9 @@ pub trait Analysis: Clone {
 
     /// Forgets what was counted, but not what goes on, and counts from this time on.
     fn restart(&mut self, from: u64);
+
+    /// Takes which events its answer is made of. What others would tell is unknown.
+    fn rests_on(&mut self, _evidence: &Evidence) {}
 
     /// The answer, when the last record was looked at. `end` is when the recording ends, or what is asked of
     /// it.

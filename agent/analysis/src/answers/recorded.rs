@@ -104,10 +104,7 @@ impl Recorded {
 
     /// Which threads the recording follows, or one of its buffers.
     pub(super) fn followed(&self, events: &EventTable, buffer: Option<&str>) -> Followed {
-        // Merging gives buffers other names; a set of rings has its channel's, and behind it whose it is.
-        let is_of_channel = |buffer: &str, of: &str| {
-            buffer.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-        };
+        // Merging gives buffers other names.
         let is_of_buffer = |of: &str| self.is_merged || buffer.is_none_or(|buffer| is_of_channel(buffer, of));
         let are_switches_chosen = self.choices.iter().any(|choice| {
             choice.event == "sched:sched_switch" && choice.is_chosen() && is_of_buffer(&choice.channel)
@@ -126,14 +123,21 @@ impl Recorded {
         self.choices.iter().any(|choice| choice.every_thread && is_of(choice, event))
     }
 
+    /// The events that were recorded, or those of a buffer, as far as the file says so: `system:name`.
+    pub(super) fn events<'r>(&'r self, buffer: Option<&'r str>) -> impl Iterator<Item = &'r String> {
+        let is_asked = move |of: &str| buffer.is_none_or(|buffer| is_of_channel(buffer, of));
+        let rows = self.rows.iter().filter(move |row| is_asked(&row.channel)).map(|row| &row.event);
+        let silent = self.silent.iter().filter(move |of| is_asked(&of.channel));
+        rows.chain(silent.flat_map(|of| &of.events))
+    }
+
     /// Whether an event that meets a need was recorded, of which there are no records that are understood.
     pub(super) fn meets(&self, events: &EventTable, known: &KnownEvents, need: &Need) -> WasRecorded {
-        let mut selected =
-            self.rows.iter().map(|row| &row.event).chain(self.silent.iter().flat_map(|of| &of.events));
         let is_its = |event: &Printer| need.is_met_by(event.system(), event.name());
         let is_described =
             || events.iter().any(|event| is_its(event) && !known.is_foreign(event.format().id));
-        if selected.any(|event| is_met_by(need, event)) {
+        let is_recorded = |event: &&String| is_met_by(need, event) && !is_foreign(events, known, event);
+        if self.events(None).any(|event| is_recorded(&event)) {
             WasRecorded::Yes
         } else if is_described() {
             WasRecorded::Perhaps
@@ -179,6 +183,19 @@ impl Partly {
 fn may_be_of_interrupt(row: &LedgerEvent) -> bool {
     let system = row.event.split_once(':').map_or("", |(system, _)| system);
     row.filtered.saturating_add(row.own_threads) != 0 && !["syscalls", "raw_syscalls"].contains(&system)
+}
+
+/// Whether a buffer is of a channel: a set of rings has its channel's name, and behind it whose it is.
+fn is_of_channel(buffer: &str, channel: &str) -> bool {
+    buffer.strip_prefix(channel).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
+/// Whether records of an event are not understood: their fields are not the kernel's, or they are texts.
+pub(super) fn is_foreign(events: &EventTable, known: &KnownEvents, event: &str) -> bool {
+    let Some((system, name)) = event.split_once(':') else { return false };
+    events.iter().filter(|event| event.name() == name).any(|event| {
+        event.system() == "text" || event.system() == system && known.is_foreign(event.format().id)
+    })
 }
 
 fn is_met_by(need: &Need, event: &str) -> bool {

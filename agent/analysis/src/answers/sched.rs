@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Known, Names, Scope, Tid, Times, TimesTold, Topic,
+    Analysis, At, Event, Evidence, Known, Names, Scope, Tid, Times, TimesTold, Topic,
     ran::{Instead, Ran, Run},
     schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
     state::Off,
@@ -36,6 +36,8 @@ struct Told {
     migrations: u64,
     woken: Times,
     preempted: Times,
+    /// It was seen to begin.
+    is_new: bool,
 }
 
 /// The counts of a CPU.
@@ -55,7 +57,11 @@ pub struct Sched {
     threads: Threads<State>,
     schedule: Schedule,
     sums: Sums,
+    evidence: Evidence,
 }
+
+/// Events that say when a thread is woken.
+pub(super) const WAKEUPS: &[&str] = &["sched:sched_waking", "sched:sched_wakeup"];
 
 /// The counts of CPUs, and of all threads together.
 #[derive(Clone, Debug)]
@@ -74,8 +80,8 @@ pub struct SchedAnswer {
     pub cpus: Vec<CpuTime>,
     /// The threads that were asked about, by the time that they ran. The idle threads are none of them.
     pub threads: Vec<ThreadTime>,
-    /// From a wakeup to the CPU, of all threads that were asked about.
-    pub woken: TimesTold,
+    /// From a wakeup to the CPU, of all threads that were asked about. `None` if wakeups were not recorded.
+    pub woken: Option<TimesTold>,
     /// From the loss of a CPU to the next one, of the same.
     pub preempted: TimesTold,
     /// The longest waits.
@@ -108,8 +114,9 @@ pub struct ThreadTime {
     pub comm: String,
     /// It had a CPU.
     pub run_ns: u64,
-    /// It could have run.
-    pub wait_ns: u64,
+    /// It could have run. `None` if wakeups were not recorded: it seems to sleep, or to be blocked, until it
+    /// has the CPU.
+    pub wait_ns: Option<u64>,
     /// It waited for something, and a signal could end that.
     pub sleep_ns: u64,
     /// It waited for something that no signal ends, such as a disk (`D`).
@@ -120,10 +127,10 @@ pub struct ThreadTime {
     pub unknown_ns: u64,
     /// How often it got a CPU.
     pub switches: u64,
-    /// How often it was moved to another CPU.
-    pub migrations: u64,
-    /// From wakeups to the CPU.
-    pub woken: TimesTold,
+    /// How often it was moved to another CPU. `None` if that was not recorded.
+    pub migrations: Option<u64>,
+    /// From wakeups to the CPU. `None` if these were not recorded, or the first one of a new thread was not.
+    pub woken: Option<TimesTold>,
     /// From the loss of the CPU, while it could have run, to the next one.
     pub preempted: TimesTold,
 }
@@ -169,7 +176,7 @@ impl Sched {
     pub fn new(scope: Scope) -> Self {
         let schedule = Schedule::new(scope.others);
         let sums = Sums { scope, cpus: BTreeMap::new(), worst: Vec::new(), room: Room::default() };
-        Self { threads: Threads::default(), schedule, sums }
+        Self { threads: Threads::default(), schedule, sums, evidence: Evidence::default() }
     }
 
     /// What is counted of the thread with an id.
@@ -282,6 +289,11 @@ impl Analysis for Sched {
                     told.switches += 1;
                 }
             }
+            Known::Begins { child, is_seen: true, .. } => {
+                if let Some(told) = self.told(at, *child) {
+                    told.is_new = true;
+                }
+            }
             Known::Migrate { tid } if event.follows.other => {
                 if let Some(told) = self.told(at, *tid) {
                     told.migrations += 1;
@@ -309,11 +321,19 @@ impl Analysis for Sched {
         }
     }
 
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.evidence = evidence.clone();
+    }
+
     fn answer(self, end: u64, names: &Names<'_>) -> SchedAnswer {
-        let Self { schedule, mut threads, mut sums } = self;
+        let Self { schedule, mut threads, mut sums, evidence } = self;
+        let knows_wakeups = evidence.has_any(WAKEUPS) && evidence.has("sched:sched_switch");
+        let knows_first = evidence.has("sched:sched_wakeup_new");
+        let knows_moves = evidence.has("sched:sched_migrate_task");
         schedule.finish(end, &mut threads, &mut sums);
         let Sums { scope, cpus, worst, .. } = sums;
         let (mut woken, mut preempted) = (Times::default(), Times::default());
+        let mut knows_all = knows_wakeups;
         let mut answer = SchedAnswer { worst, ..SchedAnswer::default() };
         for (number, cpu) in cpus.into_iter().filter(|(number, _)| scope.has_cpu(*number)) {
             answer.cpus.push(CpuTime {
@@ -331,26 +351,28 @@ impl Analysis for Sched {
                 continue;
             }
             let told = thread.of.told;
+            let knows_wakeups = knows_wakeups && (knows_first || !told.is_new);
+            knows_all &= knows_wakeups;
             woken.merge(&told.woken);
             preempted.merge(&told.preempted);
             answer.threads.push(ThreadTime {
                 tid: thread.tid,
                 comm: names.thread_text(thread.tid, &thread.name),
                 run_ns: told.runs,
-                wait_ns: told.waits,
+                wait_ns: knows_wakeups.then_some(told.waits),
                 sleep_ns: told.sleeps,
                 blocked_ns: told.blocked,
                 stopped_ns: told.stopped,
                 unknown_ns: told.unknown,
                 switches: told.switches,
-                migrations: told.migrations,
-                woken: told.woken.told(),
+                migrations: knows_moves.then_some(told.migrations),
+                woken: knows_wakeups.then(|| told.woken.told()),
                 preempted: told.preempted.told(),
             });
         }
         answer.threads.sort_by(|one, other| other.run_ns.cmp(&one.run_ns).then(one.tid.cmp(&other.tid)));
         (answer.woken, answer.preempted, answer.threads_left_out) =
-            (woken.told(), preempted.told(), left_out);
+            (knows_all.then(|| woken.told()), preempted.told(), left_out);
         answer
     }
 }

@@ -63,6 +63,10 @@ pub(crate) const HOWS: [How; 13] = [
     How::Ring,
 ];
 
+/// Events that say whose numbers are.
+pub(crate) const OF_LIVES: [Kind; 6] =
+    [Kind::NewTask, Kind::Fork, Kind::Renamed, Kind::Exec, Kind::Exit, Kind::Freed];
+
 /// Filters, and whether they have a record.
 type Filter = (Kind, &'static str, fn(&Says) -> bool);
 
@@ -126,13 +130,16 @@ impl Part {
         Self { only, filters, every_thread, fates: vec![fates] }
     }
 
+    /// One without an event.
+    pub(crate) fn without(world: &World, kind: Kind) -> Self {
+        Self::of(world, |_, made| if made.kind() == kind { Fate::NotAsked } else { Fate::Kept })
+    }
+
     /// One that is less, at random.
     pub(crate) fn less(world: &mut World, how: How) -> Self {
         match how {
             How::Kinds => {
-                let of_lives =
-                    [Kind::NewTask, Kind::Fork, Kind::Renamed, Kind::Exec, Kind::Exit, Kind::Freed];
-                let left_out: Vec<Kind> = of_lives.into_iter().filter(|_| world.below(2) == 0).collect();
+                let left_out: Vec<Kind> = OF_LIVES.into_iter().filter(|_| world.below(2) == 0).collect();
                 let is_out = |made: &Made| left_out.contains(&made.kind());
                 Self::of(world, |_, made| if is_out(made) { Fate::NotAsked } else { Fate::Kept })
             }

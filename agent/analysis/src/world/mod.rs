@@ -15,7 +15,7 @@ mod says;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::cut::{HOWS, How, Part};
+pub(crate) use self::cut::{HOWS, How, OF_LIVES, Part};
 pub(crate) use self::says::{Kind, Says};
 use crate::answers::{Random, Tid};
 

@@ -1,6 +1,6 @@
 //! `analyze syscalls`, as text.
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, times};
+use super::table::{Side::Left, Side::Right, TIMES, Table, no_room, percentile, perhaps, times};
 use crate::units::count;
 use analysis::answers::{Call, CallError, CallsAnswer, Covered};
 
@@ -10,7 +10,6 @@ const ERRORS: usize = 3;
 /// Tables of calls and of threads.
 pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
     let mut text = no_room(answer.left_out, "a thread or a call");
-    let off_cpu = |time: u64| if answer.has_switches { duration(time) } else { "?".to_owned() };
     let rest =
         [("OFF CPU", Right), ("FAILED", Right), ("OPEN", Right), ("ERRORS", Left), ("UNMATCHED", Left)];
     let mut calls = Table::new(
@@ -18,8 +17,9 @@ pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
         &[&[("CALL", Left)], &TIMES, &rest],
     );
     for call in &answer.calls {
-        let counts = [count(call.failed), count(call.unfinished), errors(&call.errors), without_entry(call)];
-        calls.row(&[&[name(call)], &times(&call.times), &[off_cpu(call.off_cpu_ns)], &counts]);
+        let [failed, open] = [call.failed, call.unfinished].map(|of| perhaps(of, count));
+        let counts = [percentile(call.off_cpu_ns), failed, open, errors(&call.errors), without_entry(call)];
+        calls.row(&[&[name(call)], &times(call.times), &counts]);
     }
     text += &calls.text(limit);
     let heads = [
@@ -37,10 +37,10 @@ pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
         threads.row(&[&[
             thread.comm.clone(),
             thread.tid.to_string(),
-            count(thread.count),
-            duration(thread.total_ns),
-            off_cpu(thread.off_cpu_ns),
-            count(thread.failed),
+            perhaps(thread.count, count),
+            percentile(thread.total_ns),
+            percentile(thread.off_cpu_ns),
+            perhaps(thread.failed, count),
             thread.most.clone().unwrap_or_default(),
         ]]);
     }
@@ -63,9 +63,9 @@ fn name(call: &Call) -> String {
 /// The exits of a call that have no entry, and their errors.
 fn without_entry(call: &Call) -> String {
     match (call.unmatched, errors(&call.unmatched_errors)) {
-        (0, _) => String::new(),
-        (exits, errors) if errors.is_empty() => count(exits),
-        (exits, errors) => format!("{}: {errors}", count(exits)),
+        (Some(0), _) => String::new(),
+        (exits, errors) if errors.is_empty() => perhaps(exits, count),
+        (exits, errors) => format!("{}: {errors}", perhaps(exits, count)),
     }
 }
 

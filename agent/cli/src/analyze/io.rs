@@ -1,8 +1,8 @@
 //! `analyze io`, as text.
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, times};
+use super::table::{Side::Left, Side::Right, TIMES, Table, no_room, percent, percentile, perhaps, times};
 use crate::units::{bytes, count};
-use analysis::answers::{Covered, FileKind, IoAnswer, IoDone, IoFile, IoRequests, Operation};
+use analysis::answers::{Covered, FileKind, IoAnswer, IoDone, IoFile, IoRequests, IoSum, Operation};
 
 /// Most errors that are named of a file.
 const ERRORS: usize = 3;
@@ -24,7 +24,7 @@ pub(super) fn text(answer: &IoAnswer, covered: &Covered, limit: usize) -> String
 /// How many requests have no known end, as a line.
 fn open(answer: &IoAnswer) -> String {
     let operations = answer.devices.iter().flat_map(|device| &device.operations);
-    match operations.map(|of| of.unfinished).sum() {
+    match operations.filter_map(|of| of.unfinished).sum() {
         0 => String::new(),
         open => format!("unknown: the end of {} requests; BUSY and DEPTH leave them out\n", count(open)),
     }
@@ -48,18 +48,20 @@ fn devices(answer: &IoAnswer, covered: &Covered) -> Table {
     let mut table = Table::new(title, &[&heads]);
     for device in &answer.devices {
         let of = |operation: Operation| {
-            device.operations.iter().find(|of| of.operation == operation).map_or(0, |of| of.bytes)
+            device.operations.iter().find(|of| of.operation == operation).map(|of| of.bytes)
         };
+        // Of a device without such requests it is known if of others it is.
+        let read_or_written = |operation| perhaps(of(operation).unwrap_or(device.busy_ns.map(|_| 0)), bytes);
         table.row(&[&[
             device.device.clone(),
             device.name.clone().unwrap_or_default(),
-            duration(device.busy_ns),
-            percent(device.busy_ns, whole),
-            format!("{:.2}", device.average_depth),
-            count(device.most_depth),
-            bytes(of(Operation::Read)),
-            bytes(of(Operation::Write)),
-            count(device.unmatched),
+            percentile(device.busy_ns),
+            perhaps(device.busy_ns, |busy| percent(busy, whole)),
+            perhaps(device.average_depth, |depth| format!("{depth:.2}")),
+            perhaps(device.most_depth, count),
+            read_or_written(Operation::Read),
+            read_or_written(Operation::Write),
+            perhaps(device.unmatched, count),
         ]]);
     }
     table
@@ -82,7 +84,7 @@ fn requests(answer: &IoAnswer) -> Table {
     for device in &answer.devices {
         for of in &device.operations {
             let name = [device.device.clone(), of.operation.name().to_owned()];
-            table.row(&[&name, &times(&of.times), &rest_of(of)]);
+            table.row(&[&name, &times(of.times), &rest_of(of)]);
         }
     }
     table
@@ -90,14 +92,14 @@ fn requests(answer: &IoAnswer) -> Table {
 
 fn rest_of(of: &IoRequests) -> [String; 8] {
     [
-        bytes(of.bytes),
-        count(of.queued.count),
-        duration(of.queued.average_ns),
-        duration(of.queued.most_ns),
-        count(of.merged),
-        count(of.requeued),
-        count(of.failed),
-        count(of.unfinished),
+        perhaps(of.bytes, bytes),
+        perhaps(of.queued, |queued| count(queued.count)),
+        percentile(of.queued.map(|queued| queued.average_ns)),
+        percentile(of.queued.map(|queued| queued.most_ns)),
+        perhaps(of.merged, count),
+        perhaps(of.requeued, count),
+        perhaps(of.failed, count),
+        perhaps(of.unfinished, count),
     ]
 }
 
@@ -117,7 +119,7 @@ fn requesters(answer: &IoAnswer) -> Table {
                 requester.device.clone(),
                 of.operation.name().to_owned(),
             ];
-            table.row(&[&name, &times(&of.times), &[bytes(of.bytes), count(of.unfinished)]]);
+            table.row(&[&name, &times(of.times), &[perhaps(of.bytes, bytes), perhaps(of.unfinished, count)]]);
         }
     }
     table
@@ -144,22 +146,27 @@ fn files(answer: &IoAnswer) -> Table {
     ];
     let mut table = Table::new("Files, by the bytes that were read and written", &[&heads]);
     for file in &answer.files {
-        let failed =
-            [&file.opens, &file.reads, &file.writes, &file.syncs].iter().map(|done| done.failed).sum();
+        let all = [&file.opens, &file.reads, &file.writes, &file.syncs];
+        let failed = all.into_iter().flatten().map(|done| done.failed).reduce(|one, other| one + other);
+        let syncs = file.syncs.as_ref().map(|syncs| syncs.times);
         table.row(&[
-            &[count(file.opens.times.count)],
-            &transfers(&file.reads),
-            &transfers(&file.writes),
-            &[count(file.syncs.times.count), duration(file.syncs.times.total_ns), count(failed)],
+            &[perhaps(file.opens.as_ref(), |opens| count(opens.times.count))],
+            &transfers(file.reads.as_ref()),
+            &transfers(file.writes.as_ref()),
+            &[
+                perhaps(syncs, |syncs| count(syncs.count)),
+                percentile(syncs.map(|syncs| syncs.total_ns)),
+                perhaps(failed, count),
+            ],
             &[errors(file), name(file)],
         ]);
     }
     table
 }
 
-fn transfers(done: &IoDone) -> [String; 5] {
-    let [calls, total, _, _, most_of, most] = times(&done.times);
-    [calls, bytes(done.bytes), total, most_of, most]
+fn transfers(done: Option<&IoDone>) -> [String; 5] {
+    let [calls, total, _, _, most_of, most] = times(done.map(|done| done.times));
+    [calls, perhaps(done, |done| bytes(done.bytes)), total, most_of, most]
 }
 
 /// What a file is told by.
@@ -188,7 +195,8 @@ fn name(file: &IoFile) -> String {
 fn errors(file: &IoFile) -> String {
     let calls =
         [("open", &file.opens), ("read", &file.reads), ("write", &file.writes), ("sync", &file.syncs)];
-    let named = calls.iter().flat_map(|(call, done)| done.errors.iter().map(move |error| (call, error)));
+    let known = calls.iter().filter_map(|(call, done)| Some((call, done.as_ref()?)));
+    let named = known.flat_map(|(call, done)| done.errors.iter().map(move |error| (call, error)));
     let mut texts: Vec<String> = named
         .take(ERRORS + 1)
         .map(|(call, error)| {
@@ -224,24 +232,28 @@ fn threads(answer: &IoAnswer) -> Table {
     let title = "Threads, by the time that they were in calls that open, read, write, sync or close; OPEN: calls without \
                  an end, UNMATCHED: without a beginning";
     let mut table = Table::new(title, &[&heads]);
+    let calls = |sum: Option<IoSum>| perhaps(sum, |sum| count(sum.count));
+    let total = |sum: Option<IoSum>| percentile(sum.map(|sum| sum.total_ns));
     for of in &answer.threads {
+        let kinds = [of.reads, of.writes, of.syncs].into_iter().flatten();
+        let failed = kinds.map(|sum| sum.failed).reduce(|one, other| one + other);
         table.row(&[&[
             of.comm.clone(),
             of.tid.to_string(),
-            duration(of.total_ns),
-            count(of.opens.count),
-            count(of.opens.failed),
-            count(of.reads.count),
-            bytes(of.reads.bytes),
-            duration(of.reads.total_ns),
-            count(of.writes.count),
-            bytes(of.writes.bytes),
-            duration(of.writes.total_ns),
-            count(of.syncs.count),
-            duration(of.syncs.total_ns),
-            count(of.reads.failed + of.writes.failed + of.syncs.failed),
-            count(of.unfinished),
-            count(of.unmatched),
+            percentile(of.total_ns),
+            calls(of.opens),
+            perhaps(of.opens, |opens| count(opens.failed)),
+            calls(of.reads),
+            perhaps(of.reads, |reads| bytes(reads.bytes)),
+            total(of.reads),
+            calls(of.writes),
+            perhaps(of.writes, |writes| bytes(writes.bytes)),
+            total(of.writes),
+            calls(of.syncs),
+            total(of.syncs),
+            perhaps(failed, count),
+            perhaps(of.unfinished, count),
+            perhaps(of.unmatched, count),
         ]]);
     }
     table

@@ -1,6 +1,8 @@
 //! `analyze irq`, as text.
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, times};
+use super::table::{
+    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, perhaps, times,
+};
 use crate::units::count;
 use analysis::answers::{Covered, IrqsAnswer};
 
@@ -10,15 +12,16 @@ pub(super) fn text(answer: &IrqsAnswer, covered: &Covered, limit: usize) -> Stri
     let whole = covered.to_ns.saturating_sub(covered.from_ns);
     let heads =
         [("CPU", Right), ("IRQ", Right), ("%", Right), ("SOFTIRQ", Right), ("%", Right), ("COUNT", Right)];
+    let of_whole = |time| percent(time, whole);
     let mut cpus = Table::new("CPUs", &[&heads]);
     for cpu in &answer.cpus {
         cpus.row(&[&[
             cpu.cpu.to_string(),
-            duration(cpu.irq_ns),
-            percent(cpu.irq_ns, whole),
-            duration(cpu.softirq_ns),
-            percent(cpu.softirq_ns, whole),
-            count(cpu.count),
+            perhaps(cpu.irq_ns, duration),
+            perhaps(cpu.irq_ns, of_whole),
+            perhaps(cpu.softirq_ns, duration),
+            perhaps(cpu.softirq_ns, of_whole),
+            perhaps(cpu.count, count),
         ]]);
     }
     text += &cpus.text(usize::MAX);
@@ -26,19 +29,23 @@ pub(super) fn text(answer: &IrqsAnswer, covered: &Covered, limit: usize) -> Stri
     let mut irqs = Table::new("Interrupts, by their own time", &heads);
     for irq in &answer.irqs {
         let name = [irq.irq.to_string(), irq.name.clone()];
-        irqs.row(&[&name, &times(&irq.times), &[duration(irq.own_ns)]]);
+        irqs.row(&[&name, &times(irq.times), &[perhaps(irq.own_ns, duration)]]);
     }
     text += &irqs.text(limit);
     let late = [("RAISED", Right), ("LATE P50", Right), ("LATE P99", Right), ("LATE MAX", Right)];
     let heads: [&[_]; 4] = [&[("SOFTIRQ", Left)], &TIMES, &[("OWN", Right)], &late];
     let mut softirqs = Table::new("Soft interrupts, by their own time; LATE: from raise to entry", &heads);
     for softirq in &answer.softirqs {
-        let latency = &softirq.latency;
+        let late = softirq.latency;
         softirqs.row(&[
             &[softirq.name.map_or_else(|| softirq.vector.to_string(), str::to_owned)],
-            &times(&softirq.times),
-            &[duration(softirq.own_ns), count(latency.count)],
-            &[percentile(latency.p50_ns), percentile(latency.p99_ns), duration(latency.most_ns)],
+            &times(softirq.times),
+            &[perhaps(softirq.own_ns, duration), perhaps(late, |late| count(late.count))],
+            &[
+                percentile(late.and_then(|late| late.p50_ns)),
+                percentile(late.and_then(|late| late.p99_ns)),
+                percentile(late.map(|late| late.most_ns)),
+            ],
         ]);
     }
     text + &softirqs.text(limit)

@@ -1,6 +1,6 @@
 //! `analyze locks`, as text.
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, seconds, times};
+use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, perhaps, seconds, times};
 use crate::units::count;
 use analysis::answers::{
     Covered, Futex, FutexResults, FutexWait, FutexesAnswer, KernelLock, KernelLocksAnswer, LocksAnswer, Tid,
@@ -30,9 +30,9 @@ pub(super) fn text(answer: &LocksAnswer, _: &Covered, limit: usize) -> String {
         futexes.row(&[
             &place(&futex.comm, futex.process),
             &[called(&futex.address, futex.mapping.as_deref()), yes(futex.is_shared)],
-            &times(&futex.times),
+            &times(futex.times),
             &failures(&futex.results),
-            &[count(futex.open)],
+            &[perhaps(futex.open, count)],
             &most(futex),
         ]);
     }
@@ -50,6 +50,7 @@ fn notes(answer: &LocksAnswer) -> String {
         ("locks of the kernel", kernel.unmatched, kernel.unfinished),
         ("futex calls", futexes.unmatched, futexes.unfinished),
     ] {
+        let [unmatched, unfinished] = [unmatched, unfinished].map(|of| of.unwrap_or(0));
         if unmatched + unfinished != 0 {
             text += &format!(
                 "{what}: {} ends without a beginning, and {} beginnings without an end, are not in the times\n",
@@ -85,7 +86,7 @@ fn futex_callers(futexes: &FutexesAnswer, limit: usize) -> String {
     for caller in &futexes.callers {
         let function = caller.function.clone().unwrap_or_else(|| "?".to_owned());
         let [process, pid] = place(&caller.comm, caller.process);
-        callers.row(&[&[function, process, pid], &times(&caller.times)]);
+        callers.row(&[&[function, process, pid], &times(caller.times)]);
     }
     callers.text(limit)
 }
@@ -99,8 +100,8 @@ fn kernel(kernel: &KernelLocksAnswer, limit: usize) -> String {
         let waiter = lock.waiters.first();
         locks.row(&[
             &[name(lock), lock.kind.name().to_owned()],
-            &times(&lock.times),
-            &[count(lock.failed), count(lock.open), lock.waiters.len().to_string()],
+            &times(lock.times),
+            &[perhaps(lock.failed, count), perhaps(lock.open, count), lock.waiters.len().to_string()],
             &waiter.map_or_else(Default::default, |waiter| [waiter.comm.clone(), id(waiter.tid)]),
         ]);
     }
@@ -112,7 +113,7 @@ fn kernel(kernel: &KernelLocksAnswer, limit: usize) -> String {
             let function = caller.function.clone().unwrap_or_else(|| "?".to_owned());
             callers.row(&[
                 &[function, caller.kind.name().to_owned()],
-                &times(&caller.times),
+                &times(caller.times),
                 &[count(caller.failed)],
             ]);
         }
@@ -168,18 +169,19 @@ fn threads(answer: &LocksAnswer, limit: usize) -> String {
         &[&heads],
     );
     for thread in &answer.threads {
-        let (kernel, futexes) = (&thread.kernel, &thread.futexes);
+        let [kernel_count, kernel_total, .., kernel_most] = times(thread.kernel);
+        let [futex_count, futex_total, .., futex_most] = times(thread.futexes);
         threads.row(&[&[
             thread.comm.clone(),
             id(thread.tid),
             id(thread.process),
-            count(kernel.count),
-            duration(kernel.total_ns),
-            duration(kernel.most_ns),
-            count(futexes.count),
-            duration(futexes.total_ns),
-            duration(futexes.most_ns),
-            count(thread.wakes),
+            kernel_count,
+            kernel_total,
+            kernel_most,
+            futex_count,
+            futex_total,
+            futex_most,
+            perhaps(thread.wakes, count),
         ]]);
     }
     threads.text(limit)
@@ -207,7 +209,7 @@ fn yes(is_so: bool) -> String {
 }
 
 fn failures(results: &FutexResults) -> [String; 4] {
-    [results.changed, results.timed_out, results.interrupted, results.failed].map(count)
+    [results.changed, results.timed_out, results.interrupted, results.failed].map(|of| perhaps(of, count))
 }
 
 /// How many wait, who waits for the longest time, and who wakes most.

@@ -1,8 +1,12 @@
 //! `analyze memory`, as text.
 
-use super::table::{Side, Side::Left, Side::Right, Table, duration, no_room, percent, percentile, seconds};
+use super::table::{
+    Side, Side::Left, Side::Right, Table, duration, no_room, percent, perhaps, seconds, times,
+};
 use crate::units::{bytes, count};
-use analysis::answers::{Covered, KernelMemory, MemoryAnswer, MemoryOfThread, PagesAnswer, SlabCounts, Tid};
+use analysis::answers::{
+    Covered, KernelMemory, Kill, MemoryAnswer, MemoryOfThread, PagesAnswer, SlabCounts, Tid,
+};
 
 /// Tables of pages, of threads, of reclaims, of the kernel's memory by code and by cache, and of kills.
 pub(super) fn text(answer: &MemoryAnswer, _: &Covered, limit: usize) -> String {
@@ -12,7 +16,7 @@ pub(super) fn text(answer: &MemoryAnswer, _: &Covered, limit: usize) -> String {
     text += &threads(&answer.threads, limit);
     text += &reclaims(&answer.threads, limit);
     text += &kernel(&answer.kernel, limit);
-    text + &kills(answer, limit)
+    text + &kills(answer.kills.as_deref().unwrap_or_default(), limit)
 }
 
 /// What is not known.
@@ -23,6 +27,7 @@ fn notes(answer: &MemoryAnswer) -> String {
         ("pages", pages.unmatched, pages.unseen, pages.unknown),
         ("objects of the kernel", kernel.unmatched, kernel.sum.unseen, kernel.sum.unknown),
     ] {
+        let [unmatched, unseen, unknown] = [unmatched, unseen, unknown].map(|of| of.unwrap_or(0));
         if unmatched != 0 {
             text += &format!("{} {what} were freed that were there before\n", count(unmatched));
         }
@@ -47,19 +52,15 @@ fn pages(pages: &PagesAnswer) -> String {
         ("AT", Right),
     ];
     let mut sum = Table::new("Pages; PEAK: the most by which they grew", &[&heads]);
-    if pages.allocated | pages.freed | pages.failed != 0 {
-        let (peak, at) = pages.peak.map_or_else(
-            || ("?".to_owned(), "?".to_owned()),
-            |peak| (count(peak.pages), seconds(peak.at_ns)),
-        );
+    if [pages.allocated, pages.freed, pages.failed].iter().any(|of| of.unwrap_or(0) != 0) {
         sum.row(&[&[
-            count(pages.allocated),
-            count(pages.freed),
+            perhaps(pages.allocated, count),
+            perhaps(pages.freed, count),
             net(pages.allocated, pages.freed),
-            count(pages.kept),
-            count(pages.failed),
-            peak,
-            at,
+            perhaps(pages.kept, count),
+            perhaps(pages.failed, count),
+            perhaps(pages.peak, |peak| count(peak.pages)),
+            perhaps(pages.peak, |peak| seconds(peak.at_ns)),
         ]]);
     }
     let heads = [("ORDER", Right), ("BLOCKS", Right), ("FREED", Right), ("NET", Right), ("FAILED", Right)];
@@ -67,10 +68,10 @@ fn pages(pages: &PagesAnswer) -> String {
     for order in &pages.orders {
         orders.row(&[&[
             order.order.to_string(),
-            count(order.allocated),
-            count(order.freed),
+            perhaps(order.allocated, count),
+            perhaps(order.freed, count),
             net(order.allocated, order.freed),
-            count(order.failed),
+            perhaps(order.failed, count),
         ]]);
     }
     sum.text(usize::MAX) + &orders.text(usize::MAX)
@@ -94,14 +95,14 @@ fn threads(threads: &[MemoryOfThread], limit: usize) -> String {
         table.row(&[&[
             thread.comm.clone(),
             id(thread.tid),
-            count(thread.allocated),
-            count(thread.freed),
-            count(thread.kept),
-            thread.peak.map_or_else(|| "?".to_owned(), count),
-            count(thread.failed),
-            bytes(thread.kernel_bytes),
-            count(thread.user_faults),
-            count(thread.kernel_faults),
+            perhaps(thread.allocated, count),
+            perhaps(thread.freed, count),
+            perhaps(thread.kept, count),
+            perhaps(thread.peak, count),
+            perhaps(thread.failed, count),
+            perhaps(thread.kernel_bytes, bytes),
+            perhaps(thread.user_faults, count),
+            perhaps(thread.kernel_faults, count),
         ]]);
     }
     table.text(limit)
@@ -120,10 +121,9 @@ fn reclaims(threads: &[MemoryOfThread], limit: usize) -> String {
     ];
     let mut rows = Vec::new();
     for thread in threads {
-        for (of, reclaim) in [("the machine", &thread.reclaim), ("its group", &thread.group_reclaim)] {
-            if reclaim.times.count != 0 || reclaim.open_since_ns.is_some() {
-                rows.push((thread, of, reclaim));
-            }
+        for (of, reclaim) in [("the machine", thread.reclaim), ("its group", thread.group_reclaim)] {
+            let found = reclaim.filter(|of| of.times.count != 0 || of.open_since_ns.is_some());
+            rows.extend(found.map(|reclaim| (thread, of, reclaim)));
         }
     }
     rows.sort_by_key(|(.., reclaim)| std::cmp::Reverse(reclaim.times.total_ns));
@@ -159,20 +159,20 @@ const COUNTS: [(&str, Side); 11] = [
 ];
 
 fn counts(counts: &SlabCounts) -> [String; 11] {
-    let waste = counts.allocated_bytes.saturating_sub(counts.requested_bytes);
-    let life = &counts.lifetimes;
+    let taken = counts.allocated_bytes.zip(counts.requested_bytes);
+    let waste = |(taken, asked): (u64, u64)| percent(taken.saturating_sub(asked), taken);
     // Of what nobody gave back no lifetime is known.
-    let lasted = |time: Option<u64>| percentile(time.filter(|_| life.count != 0));
-    let [half, most_of, most] = [life.p50_ns, life.p99_ns, Some(life.most_ns)].map(lasted);
+    let life = counts.lifetimes.filter(|life| life.count != 0);
+    let [.., half, most_of, most] = times(life);
     [
-        count(counts.count),
-        bytes(counts.requested_bytes),
-        bytes(counts.allocated_bytes),
-        percent(waste, counts.allocated_bytes),
-        count(counts.failed),
-        count(counts.freed),
-        count(counts.kept),
-        bytes(counts.kept_bytes),
+        perhaps(counts.count, count),
+        perhaps(counts.requested_bytes, bytes),
+        perhaps(counts.allocated_bytes, bytes),
+        perhaps(taken, waste),
+        perhaps(counts.failed, count),
+        perhaps(counts.freed, count),
+        perhaps(counts.kept, count),
+        perhaps(counts.kept_bytes, bytes),
         half,
         most_of,
         most,
@@ -198,10 +198,10 @@ fn kernel(kernel: &KernelMemory, limit: usize) -> String {
     sites.text(limit) + &caches.text(limit)
 }
 
-fn kills(answer: &MemoryAnswer, limit: usize) -> String {
+fn kills(all: &[Kill], limit: usize) -> String {
     let heads = [("AT", Right), ("KILLED", Left), ("TID", Right), ("MEMORY WAS FOR", Left), ("TID", Right)];
     let mut kills = Table::new("Processes that were killed as there was no memory", &[&heads]);
-    for kill in &answer.kills {
+    for kill in all {
         kills.row(&[&[
             seconds(kill.at_ns),
             kill.comm.clone(),
@@ -213,11 +213,13 @@ fn kills(answer: &MemoryAnswer, limit: usize) -> String {
     kills.text(limit)
 }
 
-fn net(allocated: u64, freed: u64) -> String {
-    let size = count(allocated.abs_diff(freed));
-    if allocated < freed { format!("-{size}") } else { size }
+fn net(allocated: Option<u64>, freed: Option<u64>) -> String {
+    perhaps(allocated.zip(freed), |(allocated, freed)| {
+        let size = count(allocated.abs_diff(freed));
+        if allocated < freed { format!("-{size}") } else { size }
+    })
 }
 
 fn id(tid: Option<Tid>) -> String {
-    tid.map_or_else(|| "?".to_owned(), |tid| tid.to_string())
+    perhaps(tid, |tid| tid.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, times};
+use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, percentile, times};
 use crate::units::count;
 use analysis::answers::{Covered, OffCpuAnswer, OffCpuStack, WakerLink};
 use ftrace_event::stacks::UNKNOWN;
@@ -34,8 +34,8 @@ pub(super) fn text(answer: &OffCpuAnswer, _: &Covered, limit: usize) -> String {
         &[&[("FOR", Left)], &TIMES, &rest],
     );
     for of in &answer.reasons {
-        let rest = [of.wait_ns, of.open_ns].map(duration);
-        reasons.row(&[&[of.reason.name().to_owned()], &times(&of.times), &rest]);
+        let rest = [percentile(of.wait_ns), duration(of.open_ns)];
+        reasons.row(&[&[of.reason.name().to_owned()], &times(of.times), &rest]);
     }
     text += &reasons.text(limit);
     let rest = [("WAIT", Right), ("OPEN", Right), ("UNKNOWN", Right), ("MOSTLY FOR", Left)];
@@ -44,12 +44,12 @@ pub(super) fn text(answer: &OffCpuAnswer, _: &Covered, limit: usize) -> String {
         &[&[("THREAD", Left), ("TID", Right)], &TIMES, &rest],
     );
     for of in &answer.threads {
-        let [wait, open, unknown] = [of.wait_ns, of.open_ns, of.unknown_ns].map(duration);
+        let [open, unknown] = [of.open_ns, of.unknown_ns].map(duration);
         let mostly = of.mostly.map_or("", |reason| reason.name()).to_owned();
         threads.row(&[
             &[of.comm.clone(), of.tid.to_string()],
-            &times(&of.times),
-            &[wait, open, unknown, mostly],
+            &times(of.times),
+            &[percentile(of.wait_ns), open, unknown, mostly],
         ]);
     }
     text += &threads.text(limit);

@@ -1,7 +1,7 @@
 //! `analyze sched`, as text.
 
 use super::table::{
-    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, seconds, times,
+    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, perhaps, seconds, times,
 };
 use crate::units::count;
 use analysis::answers::{Covered, SchedAnswer};
@@ -43,21 +43,22 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
         Table::new("Threads, by the time that they ran; P50 to MAX: from wakeup to CPU", &[&heads]);
     threads.leave_out(answer.threads.len().saturating_sub(limit));
     for thread in answer.threads.iter().take(limit) {
+        let woken = thread.woken;
         threads.row(&[&[
             thread.comm.clone(),
             thread.tid.to_string(),
             duration(thread.run_ns),
             percent(thread.run_ns, whole),
-            duration(thread.wait_ns),
+            percentile(thread.wait_ns),
             duration(thread.sleep_ns + thread.stopped_ns),
             duration(thread.blocked_ns),
             duration(thread.unknown_ns),
             count(thread.switches),
-            count(thread.migrations),
-            count(thread.woken.count),
-            percentile(thread.woken.p50_ns),
-            percentile(thread.woken.p99_ns),
-            duration(thread.woken.most_ns),
+            perhaps(thread.migrations, count),
+            perhaps(woken, |woken| count(woken.count)),
+            percentile(woken.and_then(|woken| woken.p50_ns)),
+            percentile(woken.and_then(|woken| woken.p99_ns)),
+            percentile(woken.map(|woken| woken.most_ns)),
         ]]);
     }
     text += &threads.text(limit);
@@ -99,7 +100,7 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
 
 fn waits(answer: &SchedAnswer) -> String {
     let mut table = Table::new("Waits for a CPU", &[&[("AFTER", Left)], &TIMES]);
-    for (after, waits) in [("wakeup", &answer.woken), ("preemption", &answer.preempted)] {
+    for (after, waits) in [("wakeup", answer.woken), ("preemption", Some(answer.preempted))] {
         table.row(&[&[after.to_owned()], &times(waits)]);
     }
     table.text(usize::MAX)

@@ -1,6 +1,6 @@
 //! `analyze summary`, as text: what fits on a screen.
 
-use super::table::{Side::Left, Side::Right, Table, duration, percent, percentile, seconds};
+use super::table::{Side::Left, Side::Right, Table, duration, percent, percentile, perhaps, seconds, times};
 use crate::units::{bytes, count};
 use analysis::answers::{Covered, Oddity, SummaryAnswer};
 use stdx::terminal;
@@ -109,7 +109,7 @@ fn busy(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
     let title = format!(
         "Threads that ran longest, of {}; {} were started",
         count(answer.threads),
-        count(answer.started)
+        perhaps(answer.started, count)
     );
     let heads = [
         ("THREAD", Left),
@@ -126,17 +126,17 @@ fn busy(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
             of.tid.to_string(),
             duration(of.run_ns),
             percent(of.run_ns, whole),
-            duration(of.wait_ns),
-            duration(of.woken.most_ns),
+            percentile(of.wait_ns),
+            percentile(of.woken.map(|woken| woken.most_ns)),
         ]]);
     }
     let mut text = cpus.text(limit) + &threads.text(limit);
-    if answer.woken.count != 0 {
+    if let Some(woken) = answer.woken.filter(|woken| woken.count != 0) {
         text += &format!(
             "  from a wakeup to the CPU: half within {}, 99 % within {}, at most {}\n",
-            percentile(answer.woken.p50_ns),
-            percentile(answer.woken.p99_ns),
-            duration(answer.woken.most_ns)
+            percentile(woken.p50_ns),
+            percentile(woken.p99_ns),
+            duration(woken.most_ns)
         );
     }
     text
@@ -154,24 +154,27 @@ fn slow(answer: &SummaryAnswer, limit: usize) -> String {
     ];
     let mut calls = Table::new("System calls that took longest", &[&heads]);
     for of in &answer.calls {
+        let [calls_count, total, _, _, most_of, most] = times(of.times);
         calls.row(&[&[
             super::calls::call_text(of.name.as_deref(), of.number),
-            count(of.times.count),
-            duration(of.times.total_ns),
-            percentile(of.times.p99_ns),
-            duration(of.times.most_ns),
-            count(of.failed),
+            calls_count,
+            total,
+            most_of,
+            most,
+            perhaps(of.failed, count),
         ]]);
     }
     let heads = [("INTERRUPT", Left), ("COUNT", Right), ("OWN", Right), ("MAX", Right)];
     let mut irqs = Table::new("Interrupts that took longest", &[&heads]);
     for of in &answer.irqs {
         let name = format!("{} {}", of.irq, of.name);
-        irqs.row(&[&[name, count(of.times.count), duration(of.own_ns), duration(of.times.most_ns)]]);
+        let [count, .., most] = times(of.times);
+        irqs.row(&[&[name, count, percentile(of.own_ns), most]]);
     }
     for of in &answer.softirqs {
         let name = format!("soft {}", vector_name(of.vector, of.name));
-        irqs.row(&[&[name, count(of.times.count), duration(of.own_ns), duration(of.times.most_ns)]]);
+        let [count, .., most] = times(of.times);
+        irqs.row(&[&[name, count, percentile(of.own_ns), most]]);
     }
     calls.text(limit) + &irqs.text(limit)
 }
@@ -191,15 +194,16 @@ fn disks(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
     let mut table = Table::new("Requests to disks", &[&heads]);
     for disk in &answer.disks {
         for of in &disk.operations {
+            let [requests, .., most_of, most] = times(of.times);
             table.row(&[&[
                 disk.name.clone().unwrap_or_else(|| disk.device.clone()),
-                duration(disk.busy_ns),
-                percent(disk.busy_ns, whole),
+                percentile(disk.busy_ns),
+                perhaps(disk.busy_ns, |busy| percent(busy, whole)),
                 of.operation.name().to_owned(),
-                count(of.times.count),
-                bytes(of.bytes),
-                percentile(of.times.p99_ns),
-                duration(of.times.most_ns),
+                requests,
+                perhaps(of.bytes, bytes),
+                most_of,
+                most,
             ]]);
         }
     }

@@ -82,16 +82,25 @@ pub(super) const TIMES: [(&str, Side); 6] = [
     ("MAX", Side::Right),
 ];
 
-/// Durations in columns.
-pub(super) fn times(times: &TimesTold) -> [String; 6] {
-    let TimesTold { total_ns, average_ns, p50_ns, p99_ns, most_ns, .. } = *times;
+/// Durations in columns, which may be unknown.
+pub(super) fn times(times: impl Into<Option<TimesTold>>) -> [String; 6] {
+    let Some(times) = times.into() else { return [const { UNKNOWN }; 6].map(str::to_owned) };
+    let TimesTold { total_ns, average_ns, p50_ns, p99_ns, most_ns, .. } = times;
     let [total, average, most] = [total_ns, average_ns, most_ns].map(duration);
     [count(times.count), total, average, percentile(p50_ns), percentile(p99_ns), most]
 }
 
+/// What stands for something that is not known.
+const UNKNOWN: &str = "?";
+
+/// What may be unknown.
+pub(super) fn perhaps<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), text)
+}
+
 /// A duration that may be unknown.
 pub(super) fn percentile(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "?".to_owned(), duration)
+    perhaps(ns, duration)
 }
 
 /// A line that says how often there was no room to tell things apart. Nothing if there always was.

@@ -62,12 +62,13 @@ fn an_end_of_another_call_is_not_that_of_one_whose_own_was_left_out() {
     let told = opens(dir.path(), &["-e", enter, "-f", "flags == 0", "-e", exit, "-f", "ret < 0"]);
     assert_eq!(told["covered"]["unjoined"], json!([enter]));
     let openat = call(&told, "openat");
-    assert_eq!((number(openat, "times.count"), number(openat, "failed")), (0, 0), "{openat}");
+    let unknown = ["times", "failed", "unfinished"].map(|name| openat[name].is_null());
+    assert_eq!(unknown, [true; 3], "{openat}");
     let errors = list(openat, "unmatched_errors");
     let missing = errors.iter().find(|error| error["name"] == "ENOENT").unwrap();
     // The loader may look for libraries in vain, too.
     assert!(number(missing, "count") >= 100, "{openat}");
-    assert!(number(openat, "unmatched") >= 100 && number(openat, "unfinished") == 0, "{openat}");
+    assert!(number(openat, "unmatched") >= 100, "{openat}");
     assert!(tables("syscalls", &dat, &[]).contains("ENOENT"));
     assert_eq!(slices(&dat), 0);
 
@@ -89,7 +90,7 @@ fn an_end_of_another_call_is_not_that_of_one_whose_own_was_left_out() {
 
     let told = opens(dir.path(), &["-e", enter, "--sample", "1/2", "-e", exit, "--sample", "1/2"]);
     assert_eq!(told["covered"]["unjoined"], json!([enter]));
-    assert!(list(&told, "calls").iter().all(|call| number(call, "times.count") == 0), "{told}");
+    assert!(list(&told, "calls").iter().all(|call| call["times"].is_null()), "{told}");
 }
 
 /// A program that may not make directories, and tries to.

@@ -162,7 +162,7 @@ fn answers_are_as_the_schema_says() {
         ("sched", "\"busy_ns\":", "\"busy\":"),
         ("sched", "\"is_woken\":true", "\"is_woken\":1"),
         ("sched", "\"lost_events\":", "\"lost\":"),
-        ("syscalls", "\"has_switches\":true", "\"has_switches\":null"),
+        ("syscalls", "\"left_out\":0", "\"left_out\":null"),
         ("syscalls", "\"errno\":", "\"errno\":-"),
         ("irq", "\"latency\":{", "\"latency\":{\"more\":1,"),
         ("irq", "\"analysis\":\"irq\"", "\"analysis\":\"sched\""),

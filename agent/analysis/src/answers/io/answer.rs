@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stdx::escapes;
 
+use super::calls;
 use super::files::{FileId, FileName};
-use super::told::{Done, OfDevice, OfFile, Sum, Sums};
+use super::told::{Done, OfFile, Sum, Sums};
 use super::{FileKind, Io, OfCalls, Operation, Operations, State};
 use crate::answers::threads::Thread;
-use crate::answers::{CallError, Names, Tid, TimesTold};
+use crate::answers::{CallError, Evidence, Names, Tid, TimesTold};
 
 /// Input and output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -29,7 +30,7 @@ pub struct IoAnswer {
     pub left_out: u64,
 }
 
-/// A block device.
+/// A block device. What is `None` here and below was not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IoDevice {
     /// Its major and minor number: `8:0`.
@@ -40,13 +41,13 @@ pub struct IoDevice {
     pub operations: Vec<IoRequests>,
     /// How many requests it had at a time, on average. This and the next two are of all threads and CPUs,
     /// and leave out requests whose end was not seen.
-    pub average_depth: f64,
+    pub average_depth: Option<f64>,
     /// The most at a time.
-    pub most_depth: u64,
+    pub most_depth: Option<u64>,
     /// Time with at least one request.
-    pub busy_ns: u64,
+    pub busy_ns: Option<u64>,
     /// Requests, or parts of them, that were done without having been seen to be issued.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
 }
 
 /// Requests to a device, of one operation.
@@ -55,20 +56,20 @@ pub struct IoRequests {
     /// What they do.
     pub operation: Operation,
     /// From the driver, which gets them last, until they are done.
-    pub times: TimesTold,
+    pub times: Option<TimesTold>,
     /// How much was read or written.
-    pub bytes: u64,
+    pub bytes: Option<u64>,
     /// How long they waited in a queue before the driver got them; only of those that were seen to be put
     /// there.
-    pub queued: TimesTold,
+    pub queued: Option<TimesTold>,
     /// Requests that were made part of others while they waited.
-    pub merged: u64,
+    pub merged: Option<u64>,
     /// How often the driver gave one back.
-    pub requeued: u64,
+    pub requeued: Option<u64>,
     /// How many failed, or a part of them.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// How many were not seen to be done: at the end, and where events were lost.
-    pub unfinished: u64,
+    pub unfinished: Option<u64>,
 }
 
 /// Who gave requests to the driver of a device.
@@ -100,13 +101,13 @@ pub struct IoFile {
     /// The last name of that thread, or of another one that used the file.
     pub comm: Option<String>,
     /// Calls that opened it.
-    pub opens: IoDone,
+    pub opens: Option<IoDone>,
     /// Calls that read.
-    pub reads: IoDone,
+    pub reads: Option<IoDone>,
     /// Calls that wrote.
-    pub writes: IoDone,
+    pub writes: Option<IoDone>,
     /// Calls that waited until it was on the disk.
-    pub syncs: IoDone,
+    pub syncs: Option<IoDone>,
 }
 
 /// Calls of one kind.
@@ -143,19 +144,19 @@ pub struct IoOfThread {
     /// Its last name.
     pub comm: String,
     /// Calls that opened files.
-    pub opens: IoSum,
+    pub opens: Option<IoSum>,
     /// Calls that read. What copies from one file to another is one of these and one of the next.
-    pub reads: IoSum,
+    pub reads: Option<IoSum>,
     /// Calls that wrote.
-    pub writes: IoSum,
+    pub writes: Option<IoSum>,
     /// Calls that waited until files were on the disk.
-    pub syncs: IoSum,
+    pub syncs: Option<IoSum>,
     /// For how long it was in all of them, and in those that close.
-    pub total_ns: u64,
+    pub total_ns: Option<u64>,
     /// Entries without an exit: at the end, and where events were lost.
-    pub unfinished: u64,
+    pub unfinished: Option<u64>,
     /// Exits without an entry: at the beginning, and where events were lost. They are in none of the counts.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
 }
 
 /// What was done with a file by all threads that are asked about.
@@ -175,6 +176,7 @@ impl IoAnswer {
             left_out: left_out + io.open_files.tables.left_out + io.open_files.files.left_out,
             ..Self::default()
         };
+        let knows = Knows::of(&io.evidence);
         let mut operations = Operations::new();
         let mut files: BTreeMap<FileId, AllOfFile> = BTreeMap::new();
         for Thread { tid, name, of } in threads {
@@ -184,19 +186,20 @@ impl IoAnswer {
             let State { calls, requests, .. } = of;
             let comm = names.thread_text(tid, &name);
             if let Some(calls) = calls {
-                answer.add_calls((tid, &comm), *calls, &mut files);
+                answer.add_calls((tid, &comm), *calls, &mut files, &knows);
             }
-            answer.add_requests((Some(tid), &comm), requests, &mut operations);
+            answer.add_requests((Some(tid), &comm), requests, &mut operations, &knows);
         }
         if io.scope.has_all_threads() {
             for (by, requests) in std::mem::take(&mut io.of_others) {
                 let (comm, tid) = by.told(&io.threads, names);
-                answer.add_requests((tid, &comm), requests, &mut operations);
+                answer.add_requests((tid, &comm), requests, &mut operations, &knows);
             }
         }
-        answer.add_devices(&io, end, operations);
+        answer.add_devices(&io, end, operations, &knows);
+        let files = files.into_iter();
         answer.files =
-            files.into_iter().filter_map(|(id, all)| Some(all.file(io.open_files.files.get(id)?))).collect();
+            files.filter_map(|(id, all)| Some(all.file(io.open_files.files.get(id)?, &knows))).collect();
         answer.sort();
         answer
     }
@@ -207,6 +210,7 @@ impl IoAnswer {
         (tid, comm): (Tid, &str),
         calls: OfCalls,
         files: &mut BTreeMap<FileId, AllOfFile>,
+        knows: &Knows,
     ) {
         for (id, told) in calls.files {
             let all = files.entry(id).or_default();
@@ -220,22 +224,28 @@ impl IoAnswer {
         self.threads.push(IoOfThread {
             tid,
             comm: comm.to_owned(),
-            opens: opens.told(),
-            reads: reads.told(),
-            writes: writes.told(),
-            syncs: syncs.told(),
-            total_ns: time,
-            unfinished,
-            unmatched,
+            opens: knows.opens.then(|| opens.told()),
+            reads: knows.reads.then(|| reads.told()),
+            writes: knows.writes.then(|| writes.told()),
+            syncs: knows.syncs.then(|| syncs.told()),
+            total_ns: knows.calls.then_some(time),
+            unfinished: knows.call_begins.then_some(unfinished),
+            unmatched: knows.call_ends.then_some(unmatched),
         });
     }
 
     /// Counts the requests that someone gave to drivers.
-    fn add_requests(&mut self, (tid, comm): (Option<Tid>, &str), requests: Operations, all: &mut Operations) {
+    fn add_requests(
+        &mut self,
+        (tid, comm): (Option<Tid>, &str),
+        requests: Operations,
+        all: &mut Operations,
+        knows: &Knows,
+    ) {
         for (key, told) in &requests {
             all.entry(*key).or_default().merge(told);
         }
-        for (device, operations) in by_device(requests) {
+        for (device, operations) in by_device(requests, knows) {
             self.requesters.push(IoRequester {
                 tid,
                 comm: comm.to_owned(),
@@ -245,8 +255,10 @@ impl IoAnswer {
         }
     }
 
-    fn add_devices(&mut self, io: &Io, end: u64, operations: Operations) {
-        let mut operations = by_device(operations);
+    fn add_devices(&mut self, io: &Io, end: u64, operations: Operations, knows: &Knows) {
+        let mut operations = by_device(operations, knows);
+        let Knows { issued, done, .. } = *knows;
+        let of_both = |count: u64| (issued && done).then_some(count);
         let begin = io.scope.from.or(io.begin).unwrap_or(end);
         let whole = end.saturating_sub(begin).max(1);
         for (device, of) in &io.requests.devices {
@@ -258,10 +270,10 @@ impl IoAnswer {
                 device: device_text(*device),
                 name: io.device_names.get(device).cloned(),
                 operations,
-                average_depth: of.in_flight_ns as f64 / whole as f64,
-                most_depth: of.most,
-                busy_ns: of.busy_ns,
-                unmatched: of.unmatched,
+                average_depth: (issued && done).then_some(of.in_flight_ns as f64 / whole as f64),
+                most_depth: of_both(of.most),
+                busy_ns: of_both(of.busy_ns),
+                unmatched: done.then_some(of.unmatched),
             });
         }
         // What was only given back, without having been issued.
@@ -271,27 +283,33 @@ impl IoAnswer {
                 device: device_text(device),
                 name,
                 operations,
-                ..IoDevice::default()
+                average_depth: (issued && done).then_some(0.0),
+                most_depth: of_both(0),
+                busy_ns: of_both(0),
+                unmatched: done.then_some(0),
             });
         }
     }
 
     fn sort(&mut self) {
-        let total =
-            |of: &[IoRequests]| -> u64 { of.iter().fold(0, |sum, of| sum.saturating_add(of.times.total_ns)) };
+        let total = |of: &[IoRequests]| -> u64 {
+            of.iter().filter_map(|of| of.times).fold(0, |sum, times| sum.saturating_add(times.total_ns))
+        };
         self.devices.sort_by_key(|of| Reverse(total(&of.operations)));
         self.requesters.sort_by_key(|of| Reverse(total(&of.operations)));
         self.files.sort_by_key(|of| {
-            let time = |done: &IoDone| done.times.total_ns;
-            let bytes = of.reads.bytes.saturating_add(of.writes.bytes);
-            Reverse((bytes, time(&of.reads).saturating_add(time(&of.writes)), of.opens.times.count))
+            let sum = |of_one: fn(&IoDone) -> u64| {
+                [&of.reads, &of.writes].into_iter().flatten().map(of_one).fold(0, u64::saturating_add)
+            };
+            let opens = of.opens.as_ref().map(|opens| opens.times.count);
+            Reverse((sum(|done| done.bytes), sum(|done| done.times.total_ns), opens))
         });
         self.threads.sort_by_key(|of| (Reverse(of.total_ns), of.tid));
     }
 }
 
 impl AllOfFile {
-    fn file(self, name: &FileName) -> IoFile {
+    fn file(self, name: &FileName, knows: &Knows) -> IoFile {
         let Self { told: OfFile { opens, reads, writes, syncs }, names } = self;
         let (path, kind, fd, owner) = match name {
             FileName::Path(path) => (Some(escapes::text(path)), FileKind::File, None, None),
@@ -302,7 +320,10 @@ impl AllOfFile {
             let of_owner = names.iter().find(|(tid, _)| *tid == owner);
             of_owner.or_else(|| names.first()).map(|(_, comm)| comm.clone())
         });
-        let [opens, reads, writes, syncs] = [opens, reads, writes, syncs].map(Done::told);
+        let opens = knows.opens.then(|| opens.told());
+        let reads = knows.reads.then(|| reads.told());
+        let writes = knows.writes.then(|| writes.told());
+        let syncs = knows.syncs.then(|| syncs.told());
         IoFile { path, kind, fd, tid: owner, comm, opens, reads, writes, syncs }
     }
 }
@@ -322,12 +343,66 @@ impl Sum {
     }
 }
 
-fn by_device(operations: Operations) -> BTreeMap<u64, Vec<IoRequests>> {
+/// What is known, by the events that there are.
+#[expect(clippy::struct_excessive_bools, reason = "each rests on other events")]
+struct Knows {
+    /// Requests that drivers get.
+    issued: bool,
+    /// Requests that are done.
+    done: bool,
+    /// Requests in queues.
+    queued: bool,
+    /// Requests that are given back.
+    requeued: bool,
+    /// Calls of each kind, at both ends.
+    opens: bool,
+    reads: bool,
+    writes: bool,
+    syncs: bool,
+    /// Some of these calls, or of those that close.
+    calls: bool,
+    call_begins: bool,
+    call_ends: bool,
+}
+
+impl Knows {
+    fn of(evidence: &Evidence) -> Self {
+        let [opens, reads, writes, syncs] = [calls::OPENS, calls::READS, calls::WRITES, calls::SYNCS]
+            .map(|names| names.iter().any(|name| evidence.has_calls(name)));
+        let issued = evidence.has("block:block_rq_issue");
+        Self {
+            issued,
+            done: evidence.has("block:block_rq_complete"),
+            queued: issued && evidence.has("block:block_rq_insert"),
+            requeued: evidence.has("block:block_rq_requeue"),
+            opens,
+            reads,
+            writes,
+            syncs,
+            calls: evidence.has_calls("*"),
+            call_begins: evidence.has_call_begins("*"),
+            call_ends: evidence.has_call_ends("*"),
+        }
+    }
+}
+
+fn by_device(operations: Operations, knows: &Knows) -> BTreeMap<u64, Vec<IoRequests>> {
     let mut devices: BTreeMap<u64, Vec<IoRequests>> = BTreeMap::new();
     for ((device, operation), told) in operations {
-        let OfDevice { times, bytes, queued, merged, requeued, failed, unfinished } = told;
-        let (times, queued) = (times.told(), queued.told());
-        let told = IoRequests { operation, times, bytes, queued, merged, requeued, failed, unfinished };
+        let Knows { issued, done, .. } = *knows;
+        let of_both = |count: u64| (issued && done).then_some(count);
+        // A request is counted when it is done.
+        let knows_queue = done && knows.queued;
+        let told = IoRequests {
+            operation,
+            times: (issued && done).then(|| told.times.told()),
+            bytes: of_both(told.bytes),
+            queued: knows_queue.then(|| told.queued.told()),
+            merged: knows_queue.then_some(told.merged),
+            requeued: knows.requeued.then_some(told.requeued),
+            failed: of_both(told.failed),
+            unfinished: issued.then_some(told.unfinished),
+        };
         devices.entry(device).or_default().push(told);
     }
     devices

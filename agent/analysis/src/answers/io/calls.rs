@@ -116,6 +116,39 @@ pub(super) enum Call {
     Unshare,
 }
 
+/// Calls that open files.
+pub(super) const OPENS: &[&str] = &["open", "openat", "openat2", "creat"];
+/// Calls that read.
+pub(super) const READS: &[&str] = &[
+    "read",
+    "pread64",
+    "readv",
+    "preadv",
+    "preadv2",
+    "recvfrom",
+    "recvmsg",
+    "sendfile64",
+    "sendfile",
+    "copy_file_range",
+    "splice",
+];
+/// Calls that write.
+pub(super) const WRITES: &[&str] = &[
+    "write",
+    "pwrite64",
+    "writev",
+    "pwritev",
+    "pwritev2",
+    "sendto",
+    "sendmsg",
+    "sendfile64",
+    "sendfile",
+    "copy_file_range",
+    "splice",
+];
+/// Calls that wait for the disk.
+pub(super) const SYNCS: &[&str] = &["fsync", "fdatasync", "sync_file_range", "syncfs", "sync"];
+
 impl Call {
     fn of(name: &str) -> Option<Self> {
         let open = |is_at, at_exec| Self::Open { is_at, at_exec };

@@ -45,7 +45,7 @@ use self::{
     told::{Done, Ended, OfDevice, OfFile, Rooms, Sums},
 };
 use super::{
-    Analysis, At, Event, Known, Names, Request, Scope, Tid, Topic,
+    Analysis, At, Event, Evidence, Known, Names, Request, Scope, Tid, Topic,
     known::Arguments,
     threads::{Index, Threads},
     who::Who,
@@ -107,6 +107,7 @@ pub struct Io {
     /// What there was at the beginning, as long as no events were lost since.
     initial: Option<Initial>,
     device_names: BTreeMap<u64, String>,
+    evidence: Evidence,
 }
 
 impl Io {
@@ -125,6 +126,7 @@ impl Io {
             losses: 0,
             initial: None,
             device_names: BTreeMap::new(),
+            evidence: Evidence::default(),
         }
     }
 
@@ -546,6 +548,10 @@ impl Analysis for Io {
             }
         }
         self.forget_files();
+    }
+
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.evidence = evidence.clone();
     }
 
     fn answer(mut self, end: u64, names: &Names<'_>) -> IoAnswer {

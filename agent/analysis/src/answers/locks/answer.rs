@@ -32,7 +32,7 @@ pub struct LocksAnswer {
     pub left_out: u64,
 }
 
-/// Waits for locks of the kernel.
+/// Waits for locks of the kernel. What is `None` here and below was not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelLocksAnswer {
     /// By lock and what it is wanted for, by the time that was waited.
@@ -42,9 +42,9 @@ pub struct KernelLocksAnswer {
     /// Whether there were stacks, without which no function is known.
     pub has_stacks: bool,
     /// Ends without a beginning: of waits that were there before, and where events were lost.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
     /// Beginnings without an end, where events were lost. Waits that go on at the end are none of them.
-    pub unfinished: u64,
+    pub unfinished: Option<u64>,
 }
 
 /// A lock of the kernel.
@@ -58,13 +58,13 @@ pub struct KernelLock {
     /// Its kind, and what it is wanted for.
     pub kind: LockKind,
     /// From the beginning of waits to their end.
-    pub times: TimesTold,
+    pub times: Option<TimesTold>,
     /// How many ended without the lock: a signal came, or the time was over.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// How many go on at the end; not in `times`.
-    pub open: u64,
+    pub open: Option<u64>,
     /// For how long they have.
-    pub open_ns: u64,
+    pub open_ns: Option<u64>,
     /// Who waited, by the time.
     pub waiters: Vec<KernelLockWaiter>,
 }
@@ -107,9 +107,9 @@ pub struct FutexesAnswer {
     /// Threads whose process is not known. Their locks are told apart by address alone, and can be several.
     pub threads_without_process: u64,
     /// Ends without a beginning: of calls that were there before, and where events were lost.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
     /// Waits without an end, where events were lost. Those that go on at the end are none of them.
-    pub unfinished: u64,
+    pub unfinished: Option<u64>,
 }
 
 /// A futex.
@@ -128,14 +128,14 @@ pub struct Futex {
     /// their own.
     pub is_shared: bool,
     /// From entry to exit of calls that wait.
-    pub times: TimesTold,
+    pub times: Option<TimesTold>,
     /// How the waits ended.
     #[serde(flatten)]
     pub results: FutexResults,
     /// Waits that go on at the end; not in `times`.
-    pub open: u64,
+    pub open: Option<u64>,
     /// For how long they have.
-    pub open_ns: u64,
+    pub open_ns: Option<u64>,
     /// Who waits, by the time.
     pub waiters: Vec<FutexWaiter>,
     /// Who wakes, by how many were woken, whichever threads are asked about.
@@ -160,15 +160,15 @@ pub struct FutexCaller {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FutexResults {
     /// Woken, or with the lock.
-    pub woken: u64,
+    pub woken: Option<u64>,
     /// Without a wait, as the value had changed: `EAGAIN`.
-    pub changed: u64,
+    pub changed: Option<u64>,
     /// As the time was over: `ETIMEDOUT`.
-    pub timed_out: u64,
+    pub timed_out: Option<u64>,
     /// By a signal: `EINTR`, or the call is restarted.
-    pub interrupted: u64,
+    pub interrupted: Option<u64>,
     /// With another error.
-    pub failed: u64,
+    pub failed: Option<u64>,
 }
 
 /// A thread that waits for a futex.
@@ -195,7 +195,7 @@ pub struct FutexWaker {
     /// How many of its calls are to wake others.
     pub calls: u64,
     /// How many threads they say that they woke, or had wait for another futex.
-    pub woken: u64,
+    pub woken: Option<u64>,
 }
 
 /// A wait for a futex.
@@ -234,11 +234,11 @@ pub struct LocksOfThread {
     /// Its process, if that is known.
     pub process: Option<Tid>,
     /// Its waits for locks of the kernel. One that is inside of another is in both.
-    pub kernel: TimesTold,
+    pub kernel: Option<TimesTold>,
     /// Its waits for locks of its process.
-    pub futexes: TimesTold,
+    pub futexes: Option<TimesTold>,
     /// Calls to wake others.
-    pub wakes: u64,
+    pub wakes: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -251,7 +251,12 @@ struct OfWho {
 impl LocksAnswer {
     pub(super) fn of(mut locks: Locks, end: u64, names: &Names<'_>) -> Self {
         locks.close(end);
-        let mut teller = Teller { locks: &locks, names, threads: BTreeMap::new() };
+        let evidence = &locks.evidence;
+        let knows = Knows {
+            kernel: evidence.has_all(&["lock:contention_begin", "lock:contention_end"]),
+            futexes: evidence.has_calls("futex"),
+        };
+        let mut teller = Teller { locks: &locks, names, knows, threads: BTreeMap::new() };
         let (kernel, futexes) = (teller.kernel(), teller.futexes());
         let left_out = locks.kernel.left_out
             + locks.parts.left_out()
@@ -261,10 +266,20 @@ impl LocksAnswer {
     }
 }
 
+/// What is known of locks, by the events that there are.
+#[derive(Clone, Copy, Debug)]
+struct Knows {
+    /// Waits for locks of the kernel, from beginning to end.
+    kernel: bool,
+    /// Calls of futexes, from beginning to end.
+    futexes: bool,
+}
+
 /// Sums up what is asked about.
 struct Teller<'t, 'n> {
     locks: &'t Locks,
     names: &'t Names<'n>,
+    knows: Knows,
     threads: BTreeMap<Who, OfWho>,
 }
 
@@ -312,7 +327,7 @@ impl Teller<'_, '_> {
         }
         let mut locks: Vec<KernelLock> =
             locks.into_iter().map(|((address, kind), of)| self.kernel_lock(address, kind, of)).collect();
-        locks.sort_by_key(|lock| Reverse(lock.times.total_ns.saturating_add(lock.open_ns)));
+        locks.sort_by_key(|lock| Reverse(total(lock.times, lock.open_ns)));
         let mut callers: Vec<KernelLockCaller> = (callers.into_iter())
             .filter(|(_, told)| told.times.count() != 0)
             .map(|((function, kind), told)| KernelLockCaller {
@@ -323,7 +338,9 @@ impl Teller<'_, '_> {
             })
             .collect();
         callers.sort_by_key(|caller| Reverse(caller.times.total_ns));
-        KernelLocksAnswer { locks, callers, has_stacks, unmatched: of.unmatched, unfinished: of.unfinished }
+        let of_both = |count: u64| self.knows.kernel.then_some(count);
+        let [unmatched, unfinished] = [of.unmatched, of.unfinished].map(of_both);
+        KernelLocksAnswer { locks, callers, has_stacks, unmatched, unfinished }
     }
 
     fn kernel_lock(&self, address: u64, kind: LockKind, of: OfLock) -> KernelLock {
@@ -339,10 +356,10 @@ impl Teller<'_, '_> {
             address: hexadecimal(address),
             name: lock_name(self.names.symbols, address),
             kind,
-            times: of.sum.times.told(),
-            failed: of.sum.failed,
-            open: of.sum.open,
-            open_ns: of.sum.open_time,
+            times: self.knows.kernel.then(|| of.sum.times.told()),
+            failed: self.knows.kernel.then_some(of.sum.failed),
+            open: self.knows.kernel.then_some(of.sum.open),
+            open_ns: self.knows.kernel.then_some(of.sum.open_time),
             waiters,
         }
     }
@@ -368,7 +385,7 @@ impl Teller<'_, '_> {
             futex.is_asked = true;
             futex.sum.merge(waited);
             if waited.times.count() != 0 {
-                let (times, results) = (waited.times.told(), FutexResults::of(waited));
+                let (times, results) = (waited.times.told(), FutexResults::of(waited, true));
                 futex.waiters.push(FutexWaiter { tid: thread.tid, comm, times, results });
             }
         }
@@ -377,7 +394,8 @@ impl Teller<'_, '_> {
             let futex = futexes.entry(*place).or_default();
             futex.sum.is_shared |= woke.is_shared;
             let (comm, _) = self.told(who);
-            futex.wakers.push(FutexWaker { tid: woke.tid, comm, calls: woke.calls, woken: woke.woken });
+            let woken = self.knows.futexes.then_some(woke.woken);
+            futex.wakers.push(FutexWaker { tid: woke.tid, comm, calls: woke.calls, woken });
             if self.is_asked(who) {
                 futex.is_asked = true;
                 self.threads.entry(who).or_default().wakes += woke.calls;
@@ -390,7 +408,7 @@ impl Teller<'_, '_> {
         let (callers, has_stacks) = self.futex_callers(&names);
         let asked = futexes.into_iter().filter(|(_, futex)| futex.is_asked);
         let mut locks: Vec<Futex> = asked.map(|(place, of)| self.futex(place, of, &names)).collect();
-        locks.sort_by_key(|lock| Reverse(lock.times.total_ns.saturating_add(lock.open_ns)));
+        locks.sort_by_key(|lock| Reverse(total(lock.times, lock.open_ns)));
         worst.sort_by_key(|wait| (Reverse(wait.wait_ns), wait.at_ns));
         worst.truncate(WORST);
         FutexesAnswer {
@@ -399,8 +417,8 @@ impl Teller<'_, '_> {
             has_stacks,
             worst,
             threads_without_process: without_process.len() as u64,
-            unmatched: of.unmatched,
-            unfinished: of.unfinished,
+            unmatched: self.knows.futexes.then_some(of.unmatched),
+            unfinished: self.knows.futexes.then_some(of.unfinished),
         }
     }
 
@@ -449,10 +467,10 @@ impl Teller<'_, '_> {
             address: hexadecimal(place.address),
             mapping: self.locks.mappings.of(place),
             is_shared: of.sum.is_shared,
-            times: of.sum.times.told(),
-            results: FutexResults::of(&of.sum),
-            open: of.sum.open,
-            open_ns: of.sum.open_time,
+            times: self.knows.futexes.then(|| of.sum.times.told()),
+            results: FutexResults::of(&of.sum, self.knows.futexes),
+            open: self.knows.futexes.then_some(of.sum.open),
+            open_ns: self.knows.futexes.then_some(of.sum.open_time),
             waiters: of.waiters,
             wakers: of.wakers,
         }
@@ -487,23 +505,32 @@ impl Teller<'_, '_> {
                     comm,
                     tid,
                     process: process(*who),
-                    kernel: of.kernel.told(),
-                    futexes: of.futexes.told(),
-                    wakes: of.wakes,
+                    kernel: self.knows.kernel.then(|| of.kernel.told()),
+                    futexes: self.knows.futexes.then(|| of.futexes.told()),
+                    wakes: self.knows.futexes.then_some(of.wakes),
                 }
             })
-            .filter(|of| of.kernel.count + of.futexes.count + of.wakes != 0)
+            .filter(|of| {
+                let waits = [of.kernel, of.futexes].into_iter().flatten().any(|times| times.count != 0);
+                waits || of.wakes.is_some_and(|wakes| wakes != 0)
+            })
             .collect();
-        threads.sort_by_key(|of| Reverse(of.kernel.total_ns.saturating_add(of.futexes.total_ns)));
+        threads.sort_by_key(|of| Reverse(total(of.kernel, of.futexes.map(|times| times.total_ns))));
         threads
     }
 }
 
 impl FutexResults {
-    fn of(waited: &Waited) -> Self {
-        let [woken, changed, timed_out, interrupted, failed] = waited.results;
+    fn of(waited: &Waited, is_known: bool) -> Self {
+        let [woken, changed, timed_out, interrupted, failed] =
+            waited.results.map(|count| is_known.then_some(count));
         Self { woken, changed, timed_out, interrupted, failed }
     }
+}
+
+/// What is known of two times, together.
+fn total(times: Option<TimesTold>, more: Option<u64>) -> u64 {
+    times.map_or(0, |times| times.total_ns).saturating_add(more.unwrap_or(0))
 }
 
 fn hexadecimal(address: u64) -> String {

@@ -38,7 +38,7 @@ use self::{
     process::{Process, Processes},
 };
 use super::{
-    Analysis, Arguments, At, Event, Frames, Known, Names, Scope, Tid, Topic,
+    Analysis, Arguments, At, Event, Evidence, Frames, Known, Names, Scope, Tid, Topic,
     parts::{Parts, StackParts},
     threads::Threads,
     who::Who,
@@ -93,6 +93,7 @@ pub struct Locks {
     losses: u64,
     awaits: Option<Awaits>,
     generation: u64,
+    evidence: Evidence,
 }
 
 impl Locks {
@@ -115,6 +116,7 @@ impl Locks {
             losses: 0,
             awaits: None,
             generation: 0,
+            evidence: Evidence::default(),
         }
     }
 
@@ -424,6 +426,10 @@ impl Analysis for Locks {
                 wait.stack = StackParts::default();
             }
         }
+    }
+
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.evidence = evidence.clone();
     }
 
     fn answer(self, end: u64, names: &Names<'_>) -> LocksAnswer {

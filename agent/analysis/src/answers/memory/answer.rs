@@ -24,33 +24,36 @@ pub struct MemoryAnswer {
     pub kernel: KernelMemory,
     /// Threads and interrupts, by the pages that they allocated.
     pub threads: Vec<MemoryOfThread>,
-    /// Processes that were killed as there was no memory, in the order of time.
-    pub kills: Vec<Kill>,
+    /// Processes that were killed as there was no memory, in the order of time. `None` if no record would say
+    /// so.
+    pub kills: Option<Vec<Kill>>,
     /// Ends of reclaims without a beginning: of those that were there before, and where events were lost.
-    pub reclaims_unmatched: u64,
+    /// `None` if both were not recorded.
+    pub reclaims_unmatched: Option<u64>,
     /// Blocks of pages, objects, sites, threads and kills that were left out because there were too many.
     pub left_out: u64,
 }
 
-/// Pages of all threads that are asked about.
+/// Pages of all threads that are asked about. Counts are `None` where the events that tell them were not
+/// recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PagesAnswer {
     /// Pages that were allocated.
-    pub allocated: u64,
+    pub allocated: Option<u64>,
     /// Pages that were freed, whenever they were allocated.
-    pub freed: u64,
+    pub freed: Option<u64>,
     /// How often there was no block of pages.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// Pages that were allocated and are still there at the end.
-    pub kept: u64,
-    /// Pages that were allocated and of which that is not known: events were lost or left out.
-    pub unknown: u64,
+    pub kept: Option<u64>,
+    /// Pages that were allocated and of which that is not known: events were lost, left out or not recorded.
+    pub unknown: Option<u64>,
     /// Pages that were freed without having been seen before. Of all threads.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
     /// Pages that were allocated anew, without a record that they were freed. Of all threads.
-    pub unseen: u64,
+    pub unseen: Option<u64>,
     /// When most pages were allocated and not freed. `None` if there was no growth, if some threads are
-    /// asked about, where events were lost, or where filters or sampling left out frees.
+    /// asked about, where events were lost, or where frees were left out or not recorded.
     pub peak: Option<PagesPeak>,
     /// By order.
     pub orders: Vec<PagesOfOrder>,
@@ -65,17 +68,17 @@ pub struct PagesPeak {
     pub at_ns: u64,
 }
 
-/// Blocks of pages of one order.
+/// Blocks of pages of one order. Counts are `None` as in [`PagesAnswer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PagesOfOrder {
     /// A block has 2 to the power of this pages.
     pub order: u8,
     /// Blocks that were allocated.
-    pub allocated: u64,
+    pub allocated: Option<u64>,
     /// How often there was none.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// Blocks that were freed.
-    pub freed: u64,
+    pub freed: Option<u64>,
 }
 
 /// Memory that the kernel takes for itself.
@@ -87,35 +90,38 @@ pub struct KernelMemory {
     pub sites: Vec<AllocationSite>,
     /// By cache, by bytes.
     pub caches: Vec<KernelCache>,
-    /// Objects that were given back without having been seen before. Of all threads.
-    pub unmatched: u64,
+    /// Objects that were given back without having been seen before. Of all threads. `None` if both were not
+    /// recorded.
+    pub unmatched: Option<u64>,
 }
 
-/// Objects of the kernel.
+/// Objects of the kernel. Counts are `None` where the events that tell them were not recorded; those of all
+/// objects if those of `kmalloc` or of caches were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlabCounts {
     /// How many were taken.
-    pub count: u64,
+    pub count: Option<u64>,
     /// Bytes that were asked for.
-    pub requested_bytes: u64,
+    pub requested_bytes: Option<u64>,
     /// Bytes that they take.
-    pub allocated_bytes: u64,
+    pub allocated_bytes: Option<u64>,
     /// How often there was no memory.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// How many were given back, whoever did it, and whenever they were taken.
-    pub freed: u64,
+    pub freed: Option<u64>,
     /// Bytes of these.
-    pub freed_bytes: u64,
+    pub freed_bytes: Option<u64>,
     /// How many were taken and are still there at the end.
-    pub kept: u64,
+    pub kept: Option<u64>,
     /// Bytes of these.
-    pub kept_bytes: u64,
-    /// How many were taken and of which that is not known: events were lost or left out.
-    pub unknown: u64,
+    pub kept_bytes: Option<u64>,
+    /// How many were taken and of which that is not known: events were lost, left out or not
+    /// recorded.
+    pub unknown: Option<u64>,
     /// Objects whose memory was taken anew, without a record that they were given back.
-    pub unseen: u64,
+    pub unseen: Option<u64>,
     /// From when objects are taken to when they are given back.
-    pub lifetimes: TimesTold,
+    pub lifetimes: Option<TimesTold>,
 }
 
 /// Code of the kernel that takes memory.
@@ -141,7 +147,7 @@ pub struct KernelCache {
     pub counts: SlabCounts,
 }
 
-/// The memory of a thread, or of interrupts.
+/// The memory of a thread, or of interrupts. What is `None` was not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemoryOfThread {
     /// Its name, or `[interrupt]`, `[soft interrupt]`, `[unknown]`.
@@ -149,28 +155,29 @@ pub struct MemoryOfThread {
     /// Its id, if it is a thread.
     pub tid: Option<Tid>,
     /// Pages that it allocated.
-    pub allocated: u64,
+    pub allocated: Option<u64>,
     /// Pages that it freed, whoever allocated them.
-    pub freed: u64,
+    pub freed: Option<u64>,
     /// How often it got no block of pages.
-    pub failed: u64,
+    pub failed: Option<u64>,
     /// Pages that it allocated and that are still there at the end, whoever could have freed them.
-    pub kept: u64,
-    /// Pages that it allocated and of which that is not known: events were lost or left out.
-    pub unknown: u64,
-    /// The most pages that it had allocated and nobody had freed. `None` where events were lost, or filters
-    /// or sampling left out frees.
+    pub kept: Option<u64>,
+    /// Pages that it allocated and of which that is not known: events were lost, left out or not
+    /// recorded.
+    pub unknown: Option<u64>,
+    /// The most pages that it had allocated and nobody had freed. `None` where events were lost, or frees
+    /// were left out or not recorded.
     pub peak: Option<u64>,
     /// Bytes that the kernel took on its behalf.
-    pub kernel_bytes: u64,
+    pub kernel_bytes: Option<u64>,
     /// Page faults of the process.
-    pub user_faults: u64,
+    pub user_faults: Option<u64>,
     /// Page faults of the kernel, while it worked for it.
-    pub kernel_faults: u64,
+    pub kernel_faults: Option<u64>,
     /// When it had to find pages as the machine had none left.
-    pub reclaim: Reclaim,
+    pub reclaim: Option<Reclaim>,
     /// When it had to find pages as its control group had none left.
-    pub group_reclaim: Reclaim,
+    pub group_reclaim: Option<Reclaim>,
 }
 
 /// Time in which pages are looked for.
@@ -202,15 +209,27 @@ pub struct Kill {
 impl MemoryAnswer {
     pub(super) fn of(mut memory: Memory, names: &Names<'_>) -> Self {
         memory.slab.close(memory.scope.from, memory.losses);
-        let teller = Teller { memory: &memory, names };
+        let evidence = &memory.evidence;
+        let knows = Knows {
+            taken: evidence.has("kmem:mm_page_alloc"),
+            freed: evidence.has("kmem:mm_page_free"),
+            slab_taken: evidence.has_all(&["kmem:kmalloc*", "kmem:kmem_cache_alloc*"]),
+            slab_given: evidence.has_all(&["kmem:kfree", "kmem:kmem_cache_free"]),
+            reclaims: ["direct", "memcg"].map(|of| {
+                ["begin", "end"]
+                    .iter()
+                    .all(|event| evidence.has(&format!("vmscan:mm_vmscan_{of}_reclaim_{event}")))
+            }),
+        };
+        let teller = Teller { memory: &memory, names, knows };
         let kernel = teller.kernel();
         let threads = teller.threads();
         Self {
             pages: teller.pages(&threads),
             kernel,
-            kills: teller.kills(),
+            kills: evidence.has("oom:mark_victim").then(|| teller.kills()),
             threads: threads.into_iter().map(|(_, thread)| thread).collect(),
-            reclaims_unmatched: memory.reclaims_unmatched,
+            reclaims_unmatched: knows.reclaims.contains(&true).then_some(memory.reclaims_unmatched),
             left_out: memory.left_out
                 + memory.blocks.left_out
                 + memory.slab.left_out
@@ -219,10 +238,27 @@ impl MemoryAnswer {
     }
 }
 
+/// What is known of memory, by the events that there are.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each rests on other events")]
+struct Knows {
+    /// Pages that are allocated.
+    taken: bool,
+    /// Pages that are freed.
+    freed: bool,
+    /// All objects of the kernel that are taken.
+    slab_taken: bool,
+    /// All that are given back.
+    slab_given: bool,
+    /// Reclaims of the machine, and of a group.
+    reclaims: [bool; 2],
+}
+
 /// Sums up what is asked about.
 struct Teller<'t, 'n> {
     memory: &'t Memory,
     names: &'t Names<'n>,
+    knows: Knows,
 }
 
 impl<'t> Teller<'t, '_> {
@@ -262,7 +298,7 @@ impl<'t> Teller<'t, '_> {
             .filter(|(_, thread)| !thread.is_empty())
             .collect();
         threads.sort_by_key(|(_, thread)| {
-            let faults = thread.user_faults + thread.kernel_faults;
+            let faults = thread.user_faults.unwrap_or(0) + thread.kernel_faults.unwrap_or(0);
             Reverse((thread.allocated, thread.kernel_bytes, faults))
         });
         threads
@@ -280,22 +316,27 @@ impl<'t> Teller<'t, '_> {
             let of_orders = told.orders.iter().map(|(order, of)| count(of).saturating_mul(1 << order));
             of_orders.fold(0, u64::saturating_add)
         };
+        let Knows { taken, freed, slab_taken, reclaims: knows_reclaims, .. } = self.knows;
         let [reclaim, group_reclaim] = [false, true].map(|is_of_group| {
             let open = reclaims.filter(|of| of.is_of_group == is_of_group).map(|of| of.since);
-            Reclaim::of(&told.reclaimed[usize::from(is_of_group)], open)
+            let of_kind = usize::from(is_of_group);
+            knows_reclaims[of_kind].then(|| Reclaim::of(&told.reclaimed[of_kind], open))
         });
+        let allocated = pages(|of| of.allocated);
+        let unknown = if freed { unknown.saturating_add(told.unfollowed) } else { allocated };
+        let knows = |event| self.memory.evidence.has(event);
         MemoryOfThread {
             comm,
             tid,
-            allocated: pages(|of| of.allocated),
-            freed: pages(|of| of.freed),
-            failed: told.orders.values().map(|of| of.failed).sum(),
-            kept,
-            unknown: unknown.saturating_add(told.unfollowed),
-            peak: self.memory.peak(told.growth),
-            kernel_bytes,
-            user_faults: told.user_faults,
-            kernel_faults: told.kernel_faults,
+            allocated: taken.then_some(allocated),
+            freed: freed.then(|| pages(|of| of.freed)),
+            failed: taken.then(|| told.orders.values().map(|of| of.failed).sum()),
+            kept: (taken && freed).then_some(kept),
+            unknown: taken.then_some(unknown),
+            peak: self.memory.peak(told.growth).filter(|_| taken && freed),
+            kernel_bytes: slab_taken.then_some(kernel_bytes),
+            user_faults: knows("exceptions:page_fault_user").then_some(told.user_faults),
+            kernel_faults: knows("exceptions:page_fault_kernel").then_some(told.kernel_faults),
             reclaim,
             group_reclaim,
         }
@@ -309,25 +350,29 @@ impl<'t> Teller<'t, '_> {
                 orders.entry(*order).or_default().merge(of);
             }
         }
-        let sum = |of: fn(&MemoryOfThread) -> u64| {
-            threads.iter().map(|(_, thread)| of(thread)).fold(0, u64::saturating_add)
+        let Knows { taken, freed, .. } = self.knows;
+        let sum = |is_known: bool, of: fn(&MemoryOfThread) -> Option<u64>| {
+            is_known.then(|| threads.iter().filter_map(|(_, thread)| of(thread)).fold(0, u64::saturating_add))
         };
         let peak = memory.growth.peak_at.filter(|_| memory.scope.has_all_threads());
         PagesAnswer {
-            allocated: sum(|thread| thread.allocated),
-            freed: sum(|thread| thread.freed),
-            failed: sum(|thread| thread.failed),
-            kept: sum(|thread| thread.kept),
-            unknown: sum(|thread| thread.unknown),
-            unmatched: memory.pages_unmatched,
-            unseen: memory.pages_unseen,
-            peak: peak.zip(memory.peak(memory.growth)).map(|(at_ns, pages)| PagesPeak { pages, at_ns }),
+            allocated: sum(taken, |thread| thread.allocated),
+            freed: sum(freed, |thread| thread.freed),
+            failed: sum(taken, |thread| thread.failed),
+            kept: sum(taken && freed, |thread| thread.kept),
+            unknown: sum(taken, |thread| thread.unknown),
+            unmatched: (taken && freed).then_some(memory.pages_unmatched),
+            unseen: (taken && freed).then_some(memory.pages_unseen),
+            peak: peak
+                .filter(|_| taken && freed)
+                .zip(memory.peak(memory.growth))
+                .map(|(at_ns, pages)| PagesPeak { pages, at_ns }),
             orders: (orders.into_iter())
-                .map(|(order, OfOrder { allocated, failed, freed })| PagesOfOrder {
+                .map(|(order, of)| PagesOfOrder {
                     order,
-                    allocated,
-                    failed,
-                    freed,
+                    allocated: taken.then_some(of.allocated),
+                    failed: taken.then_some(of.failed),
+                    freed: freed.then_some(of.freed),
                 })
                 .collect(),
         }
@@ -335,6 +380,7 @@ impl<'t> Teller<'t, '_> {
 
     fn kernel(&self) -> KernelMemory {
         let slab = &self.memory.slab;
+        let Knows { slab_taken, slab_given, .. } = self.knows;
         let mut sum = OfSites::default();
         let mut sites: BTreeMap<u64, OfSites> = BTreeMap::new();
         let mut caches: BTreeMap<(Cache, u64), OfSites> = BTreeMap::new();
@@ -347,18 +393,23 @@ impl<'t> Teller<'t, '_> {
             caches.entry((site.cache, site.size)).or_default().add(site, told);
         }
         let mut sites: Vec<AllocationSite> = (sites.into_iter())
-            .map(|(address, of)| AllocationSite { call_site: self.call_site(address), counts: of.counts() })
+            .map(|(address, of)| AllocationSite {
+                call_site: self.call_site(address),
+                counts: of.counts(slab_given),
+            })
             .collect();
         sites.sort_by_key(|site| Reverse((site.counts.allocated_bytes, site.counts.count)));
         let mut caches: Vec<KernelCache> = (caches.into_iter())
             .map(|((cache, object_bytes), of)| KernelCache {
                 name: name(slab, cache),
                 object_bytes,
-                counts: of.counts(),
+                counts: of.counts(slab_given),
             })
             .collect();
         caches.sort_by_key(|cache| Reverse((cache.counts.allocated_bytes, cache.counts.count)));
-        KernelMemory { sum: sum.counts(), sites, caches, unmatched: slab.unmatched }
+        let sum = if slab_taken { sum.counts(slab_given) } else { SlabCounts::default() };
+        let unmatched = (slab_taken && slab_given).then_some(slab.unmatched);
+        KernelMemory { sum, sites, caches, unmatched }
     }
 
     fn call_site(&self, address: u64) -> String {
@@ -408,20 +459,21 @@ impl OfSites {
         }
     }
 
-    fn counts(&self) -> SlabCounts {
+    fn counts(&self, knows_given: bool) -> SlabCounts {
         let told = &self.told;
+        let if_given = |count: u64| knows_given.then_some(count);
         SlabCounts {
-            count: told.count,
-            requested_bytes: told.requested,
-            allocated_bytes: self.allocated,
-            failed: told.failed,
-            freed: told.freed,
-            freed_bytes: self.freed,
-            kept: told.kept,
-            kept_bytes: self.kept,
-            unknown: told.unknown,
-            unseen: told.unseen,
-            lifetimes: told.lifetimes.told(),
+            count: Some(told.count),
+            requested_bytes: Some(told.requested),
+            allocated_bytes: Some(self.allocated),
+            failed: Some(told.failed),
+            freed: if_given(told.freed),
+            freed_bytes: if_given(self.freed),
+            kept: if_given(told.kept),
+            kept_bytes: if_given(self.kept),
+            unknown: Some(if knows_given { told.unknown } else { told.count }),
+            unseen: if_given(told.unseen),
+            lifetimes: knows_given.then(|| told.lifetimes.told()),
         }
     }
 }
@@ -429,10 +481,13 @@ impl OfSites {
 impl MemoryOfThread {
     /// Whether nothing is told of it.
     fn is_empty(&self) -> bool {
-        let pages = self.allocated | self.freed | self.failed | self.kept | self.unknown;
-        let reclaims = [&self.reclaim, &self.group_reclaim];
-        pages | self.kernel_bytes | self.user_faults | self.kernel_faults == 0
-            && reclaims.iter().all(|of| of.times.count == 0 && of.open_since_ns.is_none())
+        let Self {
+            allocated, freed, failed, kept, unknown, kernel_bytes, user_faults, kernel_faults, ..
+        } = self;
+        let counts = [allocated, freed, failed, kept, unknown, kernel_bytes, user_faults, kernel_faults];
+        let mut reclaims = [&self.reclaim, &self.group_reclaim].into_iter().flatten();
+        counts.iter().all(|count| count.unwrap_or(0) == 0)
+            && reclaims.all(|of| of.times.count == 0 && of.open_since_ns.is_none())
     }
 }
 

@@ -24,7 +24,7 @@ use self::{
     told::{Growth, Reclaims, Told},
 };
 use super::{
-    Analysis, At, Event, Known, Names, Scope, Tid, Topic,
+    Analysis, At, Event, Evidence, Known, Names, Scope, Tid, Topic,
     tally::Room,
     threads::{Threads, bounded},
     who::Who,
@@ -77,6 +77,7 @@ pub struct Memory {
     reclaims_unmatched: u64,
     /// What is asked about begins here; what is counted may begin later.
     asked_from: u64,
+    evidence: Evidence,
 }
 
 impl Memory {
@@ -99,6 +100,7 @@ impl Memory {
             pages_unmatched: 0,
             pages_unseen: 0,
             reclaims_unmatched: 0,
+            evidence: Evidence::default(),
         }
     }
 
@@ -317,6 +319,10 @@ impl Analysis for Memory {
         self.sizes = Room::default();
         (self.left_out, self.reclaims_unmatched) = (0, 0);
         (self.pages_unmatched, self.pages_unseen) = (0, 0);
+    }
+
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.evidence = evidence.clone();
     }
 
     fn answer(self, _: u64, names: &Names<'_>) -> MemoryAnswer {

@@ -59,14 +59,30 @@ fn pages_are_counted_by_order_and_thread() {
     story.of_thread(70, 2, allocated(0x200, 0));
     let answer = story.answer();
     let pages = &answer.pages;
-    assert_eq!((pages.allocated, pages.freed, pages.failed), (12, 6, 1));
-    assert_eq!((pages.kept, pages.unknown, pages.unmatched, pages.unseen), (9, 0, 4, 1));
+    assert_eq!((pages.allocated.unwrap(), pages.freed.unwrap(), pages.failed.unwrap()), (12, 6, 1));
+    assert_eq!(
+        (pages.kept.unwrap(), pages.unknown.unwrap(), pages.unmatched.unwrap(), pages.unseen.unwrap()),
+        (9, 0, 4, 1)
+    );
     assert_eq!(pages.peak, Some(PagesPeak { pages: 9, at_ns: 20 }));
-    let orders: Vec<_> =
-        pages.orders.iter().map(|of| (of.order, of.allocated, of.freed, of.failed)).collect();
+    let orders: Vec<_> = pages
+        .orders
+        .iter()
+        .map(|of| (of.order, of.allocated.unwrap(), of.freed.unwrap(), of.failed.unwrap()))
+        .collect();
     assert_eq!(orders, [(0, 2, 0, 0), (1, 1, 1, 0), (2, 0, 1, 0), (3, 1, 0, 0), (9, 0, 0, 1)]);
     let told: Vec<_> = (answer.threads.iter())
-        .map(|of| (of.comm.as_str(), of.tid, of.allocated, of.freed, of.failed, of.kept, of.peak))
+        .map(|of| {
+            (
+                of.comm.as_str(),
+                of.tid,
+                of.allocated.unwrap(),
+                of.freed.unwrap(),
+                of.failed.unwrap(),
+                of.kept.unwrap(),
+                of.peak,
+            )
+        })
         .collect();
     let expected = [
         ("one", Some(1), 9, 0, 1, 6, Some(9)),
@@ -89,16 +105,29 @@ fn objects_are_counted_by_code_cache_and_thread() {
     let answer = story.answer();
     let kernel = &answer.kernel;
     let sum = &kernel.sum;
-    assert_eq!((sum.count, sum.requested_bytes, sum.allocated_bytes, sum.failed), (4, 160, 256, 1));
-    assert_eq!((sum.freed, sum.freed_bytes, sum.kept, sum.kept_bytes), (1, 64, 3, 192));
-    assert_eq!((sum.lifetimes.count, sum.lifetimes.total_ns, kernel.unmatched), (1, 50, 1));
-    let sites: Vec<_> = kernel.sites.iter().map(|of| (of.call_site.as_str(), of.counts.count)).collect();
+    assert_eq!(
+        (sum.count.unwrap(), sum.requested_bytes.unwrap(), sum.allocated_bytes.unwrap(), sum.failed.unwrap()),
+        (4, 160, 256, 1)
+    );
+    assert_eq!(
+        (sum.freed.unwrap(), sum.freed_bytes.unwrap(), sum.kept.unwrap(), sum.kept_bytes.unwrap()),
+        (1, 64, 3, 192)
+    );
+    assert_eq!(
+        (sum.lifetimes.unwrap().count, sum.lifetimes.unwrap().total_ns, kernel.unmatched.unwrap()),
+        (1, 50, 1)
+    );
+    let sites: Vec<_> =
+        kernel.sites.iter().map(|of| (of.call_site.as_str(), of.counts.count.unwrap())).collect();
     assert_eq!(sites, [("0xa", 2), ("0xb", 1), ("0xc", 1)]);
-    let mut caches: Vec<_> =
-        kernel.caches.iter().map(|of| (of.name.as_deref(), of.object_bytes, of.counts.count)).collect();
+    let mut caches: Vec<_> = kernel
+        .caches
+        .iter()
+        .map(|of| (of.name.as_deref(), of.object_bytes, of.counts.count.unwrap()))
+        .collect();
     caches.sort();
     assert_eq!(caches, [(None, 64, 1), (Some("dentry"), 64, 1), (Some("kmalloc"), 64, 2)]);
-    let bytes: Vec<_> = answer.threads.iter().map(|of| (of.tid, of.kernel_bytes)).collect();
+    let bytes: Vec<_> = answer.threads.iter().map(|of| (of.tid, of.kernel_bytes.unwrap())).collect();
     assert_eq!(bytes, [(Some(1), 192), (Some(2), 64)]);
 }
 
@@ -120,13 +149,33 @@ fn faults_reclaims_and_kills_are_of_threads() {
     story.of_thread(190, 2, Known::OomVictim { tid: 8, comm: b"named" });
     let answer = story.answer();
     let (one, two) = (thread(&answer, Some(1)), thread(&answer, Some(2)));
-    assert_eq!((one.user_faults, one.kernel_faults, two.user_faults, two.kernel_faults), (2, 1, 0, 1));
-    assert_eq!((one.reclaim.times.total_ns, one.reclaim.pages, one.group_reclaim.times.count), (30, 32, 0));
-    let group = &two.group_reclaim;
+    assert_eq!(
+        (
+            one.user_faults.unwrap(),
+            one.kernel_faults.unwrap(),
+            two.user_faults.unwrap(),
+            two.kernel_faults.unwrap()
+        ),
+        (2, 1, 0, 1)
+    );
+    assert_eq!(
+        (
+            one.reclaim.unwrap().times.total_ns,
+            one.reclaim.unwrap().pages,
+            one.group_reclaim.unwrap().times.count
+        ),
+        (30, 32, 0)
+    );
+    let group = &two.group_reclaim.unwrap();
     assert_eq!((group.times.total_ns, group.pages, group.open_since_ns), (40, 5, Some(160)));
-    assert_eq!(answer.reclaims_unmatched, 1);
-    let kills: Vec<_> =
-        answer.kills.iter().map(|of| (of.at_ns, of.tid, of.comm.as_str(), of.by_tid)).collect();
+    assert_eq!(answer.reclaims_unmatched.unwrap(), 1);
+    let kills: Vec<_> = answer
+        .kills
+        .as_ref()
+        .unwrap()
+        .iter()
+        .map(|of| (of.at_ns, of.tid, of.comm.as_str(), of.by_tid))
+        .collect();
     assert_eq!(kills, [(180, 7, "victim", Some(2)), (190, 8, "named", Some(2))]);
 }
 
@@ -143,11 +192,14 @@ fn over_a_loss_nothing_is_known_of_what_was_there() {
     story.of_thread(40, 1, Known::SlabFree { address: 0x2000 });
     story.of_thread(50, 1, Known::ReclaimEnd { is_of_group: false, pages: 9 });
     let answer = story.answer();
-    assert_eq!((answer.pages.kept, answer.pages.unknown), (1, 1));
+    assert_eq!((answer.pages.kept.unwrap(), answer.pages.unknown.unwrap()), (1, 1));
     assert_eq!((answer.pages.peak, thread(&answer, Some(1)).peak), (None, None));
     let sum = &answer.kernel.sum;
-    assert_eq!((sum.kept, sum.unknown, sum.freed, sum.lifetimes.count), (1, 1, 1, 0));
-    assert_eq!((answer.reclaims_unmatched, thread(&answer, Some(1)).reclaim.pages), (1, 0));
+    assert_eq!(
+        (sum.kept.unwrap(), sum.unknown.unwrap(), sum.freed.unwrap(), sum.lifetimes.unwrap().count),
+        (1, 1, 1, 0)
+    );
+    assert_eq!((answer.reclaims_unmatched.unwrap(), thread(&answer, Some(1)).reclaim.unwrap().pages), (1, 0));
 }
 
 #[test]
@@ -164,11 +216,32 @@ fn memory_whose_ends_may_be_unseen_is_counted_alone() {
     story.of_thread(40, 1, Known::SlabFree { address: 0x1000 });
     let answer = story.answer();
     let one = thread(&answer, Some(1));
-    assert_eq!((one.allocated, one.kept, one.unknown, one.peak, one.kernel_bytes), (4, 0, 4, None, 64));
-    assert_eq!((answer.pages.allocated, answer.pages.unknown, answer.pages.peak), (4, 4, None));
+    assert_eq!(
+        (
+            one.allocated.unwrap(),
+            one.kept.unwrap(),
+            one.unknown.unwrap(),
+            one.peak,
+            one.kernel_bytes.unwrap()
+        ),
+        (4, 0, 4, None, 64)
+    );
+    assert_eq!(
+        (answer.pages.allocated.unwrap(), answer.pages.unknown.unwrap(), answer.pages.peak),
+        (4, 4, None)
+    );
     let sum = &answer.kernel.sum;
-    assert_eq!((sum.count, sum.requested_bytes, sum.kept, sum.unknown, sum.freed), (1, 24, 0, 1, 0));
-    assert_eq!(sum.lifetimes.count, 0);
+    assert_eq!(
+        (
+            sum.count.unwrap(),
+            sum.requested_bytes.unwrap(),
+            sum.kept.unwrap(),
+            sum.unknown.unwrap(),
+            sum.freed.unwrap()
+        ),
+        (1, 24, 0, 1, 0)
+    );
+    assert_eq!(sum.lifetimes.unwrap().count, 0);
 }
 
 #[test]
@@ -183,10 +256,18 @@ fn a_thread_id_that_is_used_again_is_another_thread() {
     story.of_thread(70, 1, Known::ReclaimEnd { is_of_group: false, pages: 1 });
     let answer = story.answer();
     let told: Vec<_> = (answer.threads.iter())
-        .map(|of| (of.comm.as_str(), of.allocated, of.freed, of.kept, of.reclaim.times.count))
+        .map(|of| {
+            (
+                of.comm.as_str(),
+                of.allocated.unwrap(),
+                of.freed.unwrap(),
+                of.kept.unwrap(),
+                of.reclaim.unwrap().times.count,
+            )
+        })
         .collect();
     assert_eq!(told, [("new", 2, 1, 2, 0), ("", 1, 0, 0, 0)]);
-    assert_eq!(answer.reclaims_unmatched, 1);
+    assert_eq!(answer.reclaims_unmatched.unwrap(), 1);
 }
 
 #[test]
@@ -206,10 +287,23 @@ fn what_is_asked_about() {
     story.of_thread(170, 1, Known::SlabFree { address: 0x1000 });
     let answer = story.answer();
     let [one] = &answer.threads[..] else { panic!("{:?}", answer.threads) };
-    assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.kernel_bytes), (4, 1, 4, Some(4), 64));
-    assert_eq!((answer.pages.allocated, answer.pages.kept, answer.pages.peak), (4, 4, None));
+    assert_eq!(
+        (one.allocated.unwrap(), one.freed.unwrap(), one.kept.unwrap(), one.peak, one.kernel_bytes.unwrap()),
+        (4, 1, 4, Some(4), 64)
+    );
+    assert_eq!(
+        (answer.pages.allocated.unwrap(), answer.pages.kept.unwrap(), answer.pages.peak),
+        (4, 4, None)
+    );
     let sites: Vec<_> = (answer.kernel.sites.iter())
-        .map(|of| (of.call_site.as_str(), of.counts.count, of.counts.freed, of.counts.kept))
+        .map(|of| {
+            (
+                of.call_site.as_str(),
+                of.counts.count.unwrap(),
+                of.counts.freed.unwrap(),
+                of.counts.kept.unwrap(),
+            )
+        })
         .collect();
     assert_eq!(sites, [("0xc", 1, 0, 1), ("0xa", 0, 1, 0)]);
 }
@@ -228,11 +322,14 @@ fn a_new_count_has_what_is_there() {
     story.of_thread(140, 1, Known::ReclaimEnd { is_of_group: false, pages: 3 });
     let answer = story.answer();
     let one = thread(&answer, Some(1));
-    assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.user_faults), (2, 4, 2, Some(0), 0));
-    assert_eq!((one.reclaim.times.total_ns, one.reclaim.pages), (120, 3));
-    assert_eq!(answer.pages.unmatched, 0);
+    assert_eq!(
+        (one.allocated.unwrap(), one.freed.unwrap(), one.kept.unwrap(), one.peak, one.user_faults.unwrap()),
+        (2, 4, 2, Some(0), 0)
+    );
+    assert_eq!((one.reclaim.unwrap().times.total_ns, one.reclaim.unwrap().pages), (120, 3));
+    assert_eq!(answer.pages.unmatched.unwrap(), 0);
     let sum = &answer.kernel.sum;
-    assert_eq!((sum.count, sum.freed, sum.lifetimes.most_ns), (0, 1, 120));
+    assert_eq!((sum.count.unwrap(), sum.freed.unwrap(), sum.lifetimes.unwrap().most_ns), (0, 1, 120));
 }
 
 #[test]
@@ -261,9 +358,12 @@ fn hostile_records_are_counted_and_bounded() {
     }
     let answer = story.answer();
     assert_eq!(answer.left_out, 6 + 2000 - MOST_KILLS as u64);
-    assert_eq!((answer.kills.len(), answer.kills[0].comm.len()), (MOST_KILLS, 64));
-    assert_eq!(answer.kernel.sum.allocated_bytes, u64::MAX);
+    assert_eq!(
+        (answer.kills.as_ref().unwrap().len(), answer.kills.as_ref().unwrap()[0].comm.len()),
+        (MOST_KILLS, 64)
+    );
+    assert_eq!(answer.kernel.sum.allocated_bytes.unwrap(), u64::MAX);
     assert_eq!(answer.kernel.caches[0].name.as_ref().map(String::len), Some(64));
-    assert_eq!((answer.kernel.sum.unseen, answer.kernel.sum.kept), (3, 1));
-    assert_eq!(answer.threads[0].reclaim.pages, u64::MAX);
+    assert_eq!((answer.kernel.sum.unseen.unwrap(), answer.kernel.sum.kept.unwrap()), (3, 1));
+    assert_eq!(answer.threads[0].reclaim.unwrap().pages, u64::MAX);
 }

@@ -35,8 +35,9 @@ pub struct ReasonTime {
     pub reason: Reason,
     /// From the loss of the CPU to the next one.
     pub times: TimesTold,
-    /// Of that, after the wakeup, or while the thread could have gone on.
-    pub wait_ns: u64,
+    /// Of that, after the wakeup, or while the thread could have gone on. `None` if it is not known when
+    /// threads are woken.
+    pub wait_ns: Option<u64>,
     /// Time of those that had no CPU again at the end; not in `times`.
     pub open_ns: u64,
 }
@@ -50,8 +51,8 @@ pub struct OffCpuOfThread {
     pub comm: String,
     /// From the loss of the CPU to the next one.
     pub times: TimesTold,
-    /// Of that, after wakeups, or while it could have gone on.
-    pub wait_ns: u64,
+    /// Of that, after wakeups, or while it could have gone on. `None` as in [`ReasonTime`].
+    pub wait_ns: Option<u64>,
     /// Without a CPU at the end; not in `times`.
     pub open_ns: u64,
     /// Where it was before it was seen for the first time, and where events were lost.
@@ -77,11 +78,11 @@ pub struct OffCpuStack {
     pub user: Vec<String>,
     /// From the loss of the CPU to the next one.
     pub times: TimesTold,
-    /// Of that, after wakeups, or while it could have gone on.
-    pub wait_ns: u64,
+    /// Of that, after wakeups, or while it could have gone on. `None` as in [`ReasonTime`].
+    pub wait_ns: Option<u64>,
     /// Without a CPU at the end; not in `times`.
     pub open_ns: u64,
-    /// Who woke it, by the time until then, the longest first.
+    /// Who woke it, by the time until then, the longest first. Empty if wakeups were not recorded.
     pub wakers: Vec<Wakers>,
 }
 
@@ -146,10 +147,10 @@ impl OffCpuAnswer {
             answer.stacks.push(teller.stack((tid, comm, off, reason), stack, of));
         }
         answer.reasons = (reasons.into_iter())
-            .map(|(reason, Told { times, waits: wait_ns, open: open_ns })| ReasonTime {
+            .map(|(reason, Told { times, waits, open: open_ns })| ReasonTime {
                 reason,
                 times: times.told(),
-                wait_ns,
+                wait_ns: (off_cpu.knows_wakeups || reason == Reason::Cpu).then_some(waits),
                 open_ns,
             })
             .collect();
@@ -161,12 +162,12 @@ impl OffCpuAnswer {
             if tid == 0 || (mostly.is_none() && unknown_ns == 0) {
                 continue;
             }
-            let Told { times, waits: wait_ns, open: open_ns } = sum;
+            let Told { times, waits, open: open_ns } = sum;
             answer.threads.push(OffCpuOfThread {
                 tid,
                 comm,
                 times: times.told(),
-                wait_ns,
+                wait_ns: off_cpu.knows_wakeups.then_some(waits),
                 open_ns,
                 unknown_ns,
                 mostly,
@@ -229,7 +230,8 @@ impl Teller<'_, '_> {
         stack: StackParts,
         of: OfStack,
     ) -> OffCpuStack {
-        let mut wakers: Vec<Wakers> = (of.chains.into_iter())
+        let chains = of.chains.into_iter().filter(|_| self.off_cpu.knows_wakeups);
+        let mut wakers: Vec<Wakers> = chains
             .map(|(chain, count, total_ns)| {
                 let chain = self.off_cpu.sums.chains.links(chain).map(|link| self.link(link)).collect();
                 Wakers { chain, count, total_ns }
@@ -245,7 +247,7 @@ impl Teller<'_, '_> {
             kernel,
             user,
             times: of.sum.times.told(),
-            wait_ns: of.sum.waits,
+            wait_ns: (self.off_cpu.knows_wakeups || state == Off::Preempted).then_some(of.sum.waits),
             open_ns: of.sum.open,
             wakers,
         }

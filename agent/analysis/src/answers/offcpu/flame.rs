@@ -75,7 +75,7 @@ mod tests {
             kernel: texts(&["schedule", "pipe_read"]),
             user: texts(&["read", "main"]),
             times: TimesTold { total_ns: 70, ..TimesTold::default() },
-            wait_ns: 0,
+            wait_ns: Some(0),
             open_ns: 30,
             wakers: vec![
                 Wakers { chain: vec![link], count: 1, total_ns: 50 },

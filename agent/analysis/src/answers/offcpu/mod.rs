@@ -24,8 +24,9 @@ pub use self::{
     reason::Reason,
 };
 use super::{
-    Analysis, At, Event, Frames, Known, Names, Scope, Tid, Times, Topic, Wakeup,
+    Analysis, At, Event, Evidence, Frames, Known, Names, Scope, Tid, Times, Topic, Wakeup,
     parts::{Parts, StackParts},
+    sched::WAKEUPS,
     schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
     state::Off,
     tally::Room,
@@ -170,6 +171,8 @@ pub struct OffCpu {
     awaits: Option<Awaits>,
     /// How often all threads were forgotten.
     generation: u32,
+    /// Whether records say when threads are woken.
+    knows_wakeups: bool,
 }
 
 /// The counts of all threads together.
@@ -269,6 +272,7 @@ impl OffCpu {
             sums: Sums { scope, chains, rooms, sleeper: None, woken: None },
             awaits: None,
             generation: 0,
+            knows_wakeups: true,
         }
     }
 
@@ -392,6 +396,10 @@ impl Analysis for OffCpu {
         }
     }
 
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.knows_wakeups = evidence.has_any(WAKEUPS);
+    }
+
     fn answer(self, end: u64, names: &Names<'_>) -> OffCpuAnswer {
         OffCpuAnswer::of(self, end, names)
     }
@@ -491,7 +499,7 @@ mod tests {
         let answer = story().answer(300);
         let pipe = stack_of(&answer, 1, Reason::Pipe);
         assert_eq!(
-            (pipe.kernel.join(" "), pipe.times.total_ns, pipe.wait_ns),
+            (pipe.kernel.join(" "), pipe.times.total_ns, pipe.wait_ns.unwrap()),
             ("schedule pipe_read".into(), 90, 20)
         );
         let chain = &pipe.wakers[0].chain;
@@ -499,12 +507,12 @@ mod tests {
         assert_eq!(wakers, [("two", Some(2)), ("[interrupt]", None)]);
         assert_eq!(chain[0].kernel, ["pipe_write"]);
         let timer = stack_of(&answer, 2, Reason::Timer);
-        assert_eq!((timer.times.total_ns, timer.wait_ns, timer.state), (50, 10, Off::Sleeping));
+        assert_eq!((timer.times.total_ns, timer.wait_ns.unwrap(), timer.state), (50, 10, Off::Sleeping));
         let cpu = stack_of(&answer, 2, Reason::Cpu);
-        assert_eq!((cpu.times.total_ns, cpu.wait_ns, cpu.user.join(" ")), (60, 60, "main".into()));
+        assert_eq!((cpu.times.total_ns, cpu.wait_ns.unwrap(), cpu.user.join(" ")), (60, 60, "main".into()));
         let two = answer.threads.iter().find(|of| of.tid == 2).unwrap();
         assert_eq!(
-            (two.times.total_ns, two.wait_ns, two.mostly, two.unknown_ns),
+            (two.times.total_ns, two.wait_ns.unwrap(), two.mostly, two.unknown_ns),
             (110, 70, Some(Reason::Cpu), 0)
         );
         assert_eq!(answer.threads.len(), 2);

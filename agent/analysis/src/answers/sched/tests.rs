@@ -42,7 +42,7 @@ fn of(answer: &SchedAnswer, tid: Tid) -> ThreadTime {
 }
 
 fn spans(thread: &ThreadTime) -> [u64; 5] {
-    [thread.run_ns, thread.wait_ns, thread.sleep_ns, thread.blocked_ns, thread.unknown_ns]
+    [thread.run_ns, thread.wait_ns.unwrap(), thread.sleep_ns, thread.blocked_ns, thread.unknown_ns]
 }
 
 /// 7 runs, is preempted by 8, runs again, sleeps, is woken and waits for 8, and ends.
@@ -71,10 +71,16 @@ fn what_threads_did_adds_up_to_the_recording() {
     assert_eq!(spans(&seven), [30 + 40, 40 + 50, 30, 0, 10]);
     assert_eq!(spans(&eight), [40 + 55, 10 + 5, 140, 50, 0]);
     assert_eq!((seven.comm.as_str(), seven.switches, eight.switches), ("seven", 2, 2));
-    assert_eq!((seven.woken.count, seven.woken.most_ns, seven.woken.most_at_ns), (1, 50, Some(260)));
+    assert_eq!(
+        (seven.woken.unwrap().count, seven.woken.unwrap().most_ns, seven.woken.unwrap().most_at_ns),
+        (1, 50, Some(260))
+    );
     assert_eq!((seven.preempted.count, seven.preempted.total_ns), (1, 40));
-    assert_eq!((eight.woken.count, eight.woken.total_ns, eight.woken.least_ns), (2, 15, 5));
-    assert_eq!((answer.woken.count, answer.preempted.count), (3, 1));
+    assert_eq!(
+        (eight.woken.unwrap().count, eight.woken.unwrap().total_ns, eight.woken.unwrap().least_ns),
+        (2, 15, 5)
+    );
+    assert_eq!((answer.woken.unwrap().count, answer.preempted.count), (3, 1));
     let cpu = CpuTime { cpu: 0, busy_ns: 70 + 95, idle_ns: 25 + 100, unknown_ns: 0, switches: 6 };
     assert_eq!(answer.cpus, [cpu]);
     let worst = &answer.worst[0];
@@ -109,7 +115,7 @@ fn what_lasted_over_a_loss_is_unknown() {
     assert_eq!(spans(&of(&answer, 8)), [30 + 10, 10, 0, 0, 10]);
     let unknown: Vec<_> = answer.cpus.iter().map(|cpu| (cpu.cpu, cpu.busy_ns, cpu.unknown_ns)).collect();
     assert_eq!(unknown, [(0, 60, 0), (1, 0, 60)]);
-    assert_eq!(answer.woken.count + answer.preempted.count, 1, "the wait of 8 after the loss");
+    assert_eq!(answer.woken.unwrap().count + answer.preempted.count, 1, "the wait of 8 after the loss");
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn one_that_is_woken_before_it_is_seen_to_run_has_run() {
     story.switch(60, 1, (9, S), 7);
     let answer = story.0.answer(60, &Names::none());
     assert_eq!(spans(&of(&answer, 7)), [50, 10, 0, 0, 0]);
-    assert_eq!((answer.woken.count, answer.preempted.count), (0, 1));
+    assert_eq!((answer.woken.unwrap().count, answer.preempted.count), (0, 1));
 }
 
 #[test]
@@ -167,7 +173,8 @@ fn an_id_of_a_new_thread_is_not_the_old_one() {
     story.at(20, 1, Known::Wakeup(Wakeup { tid: 7, comm: b"new", is_new: true }));
     story.switch(25, 0, (0, R), 7);
     let answer = story.0.answer(30, &Names::none());
-    let seven: Vec<_> = answer.threads.iter().map(|thread| (thread.run_ns, thread.wait_ns)).collect();
+    let seven: Vec<_> =
+        answer.threads.iter().map(|thread| (thread.run_ns, thread.wait_ns.unwrap())).collect();
     assert_eq!(seven, [(10, 0), (5, 5)]);
 }
 
@@ -372,7 +379,9 @@ fn a_recording_of_some_threads_says_no_more_than_the_whole_one() {
             let whole = whole.cpus.iter().find(|of| of.cpu == cpu.cpu).unwrap();
             assert!(cpu.busy_ns <= whole.busy_ns && cpu.idle_ns == 0, "{round}: {cpu:?} {whole:?}");
         }
-        for (some, whole) in [(&part.woken, &whole.woken), (&part.preempted, &whole.preempted)] {
+        for (some, whole) in
+            [(&part.woken.unwrap(), &whole.woken.unwrap()), (&part.preempted, &whole.preempted)]
+        {
             assert!(
                 some.count <= whole.count && some.most_ns <= whole.most_ns,
                 "{round}: {some:?} {whole:?}"
@@ -544,5 +553,5 @@ fn one_that_is_woken_before_it_sleeps_waits() {
     story.switch(50, 0, (0, R), 7);
     let answer = story.0.answer(50, &Names::none());
     assert_eq!(spans(&of(&answer, 7)), [10 + 10, 20, 10, 0, 0]);
-    assert_eq!((answer.woken.count, answer.woken.total_ns), (1, 20));
+    assert_eq!((answer.woken.unwrap().count, answer.woken.unwrap().total_ns), (1, 20));
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 pub use self::odd::Oddity;
 use super::{
-    Analysis, At, Call, Calls, CpuTime, Event, Io, IoDevice, Irq, Irqs, Known, Names, Sched, Scope, Softirq,
-    ThreadTime, Tid, TimesTold, Topic, threads::bounded,
+    Analysis, At, Call, Calls, CpuTime, Event, Evidence, Io, IoDevice, Irq, Irqs, Known, Names, Sched, Scope,
+    Softirq, ThreadTime, Tid, TimesTold, Topic, threads::bounded,
 };
 use ftrace_event::syscalls::CallNames;
 use report::TraceFile;
@@ -23,6 +23,9 @@ const EVENTS: usize = 10;
 
 /// Most processes that are named because they were killed.
 const KILLED: usize = 16;
+
+/// Events that say which threads are new.
+const NEW: &[&str] = &["sched:sched_process_fork", "task:task_newtask", "sched:sched_wakeup_new"];
 
 /// A process that was killed because there was no memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,7 @@ pub struct Summary {
     started: u64,
     killed: Vec<Killed>,
     killed_more: u64,
+    evidence: Evidence,
 }
 
 /// What happened, in short.
@@ -59,12 +63,12 @@ pub struct SummaryAnswer {
     pub cpus: Vec<CpuTime>,
     /// How many threads did something that the events tell.
     pub threads: u64,
-    /// How many of them were started meanwhile.
-    pub started: u64,
+    /// How many of them were started meanwhile. `None` if no event tells it.
+    pub started: Option<u64>,
     /// The threads that ran for the longest time.
     pub busiest: Vec<ThreadTime>,
     /// From a wakeup to the CPU, of all threads.
-    pub woken: TimesTold,
+    pub woken: Option<TimesTold>,
     /// The system calls that took the longest time together.
     pub calls: Vec<Call>,
     /// The interrupts that took the longest time together.
@@ -100,6 +104,7 @@ impl Summary {
             started: 0,
             killed: Vec::new(),
             killed_more: 0,
+            evidence: Evidence::default(),
             scope,
         }
     }
@@ -193,7 +198,16 @@ impl Analysis for Summary {
         self.killed_more = 0;
     }
 
+    fn rests_on(&mut self, evidence: &Evidence) {
+        self.sched.rests_on(evidence);
+        self.calls.rests_on(evidence);
+        self.irqs.rests_on(evidence);
+        self.disks.rests_on(evidence);
+        self.evidence = evidence.clone();
+    }
+
     fn answer(self, end: u64, names: &Names<'_>) -> SummaryAnswer {
+        let knows_new = self.evidence.has_any(NEW);
         let (events, other_events) = self.counts(names);
         let Self { sched, calls, irqs, disks, started, killed, killed_more, .. } = self;
         let (sched, calls, irqs) =
@@ -211,7 +225,7 @@ impl Analysis for Summary {
             other_events,
             cpus: sched.cpus,
             threads: sched.threads.len() as u64,
-            started,
+            started: knows_new.then_some(started),
             busiest: first(sched.threads, |of| of.run_ns != 0),
             woken: sched.woken,
             calls: first(calls.calls, |_| true),
@@ -291,7 +305,10 @@ mod tests {
             most_ns: 101 * MS,
             at_ns: Some(131 * MS),
         }));
-        assert_eq!((answer.disks[0].busy_ns, answer.disks[0].operations[0].bytes), (101 * MS, 512));
+        assert_eq!(
+            (answer.disks[0].busy_ns, answer.disks[0].operations[0].bytes),
+            (Some(101 * MS), Some(512))
+        );
         assert!(answer.odd.contains(&Oddity::LongWait {
             tid: 2,
             comm: "two".to_owned(),

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::{CallsAnswer, CpuTime, IoDevice, IrqsAnswer, Operation, SchedAnswer, Tid};
+use super::super::{CallsAnswer, CpuTime, IoDevice, IrqsAnswer, Operation, SchedAnswer, Tid, TimesTold};
 
 /// Waits for a CPU of this many nanoseconds and more are odd: the slices of the kernel's scheduler are a few
 /// milliseconds.
@@ -205,21 +205,23 @@ fn unbalanced(cpus: &[CpuTime]) -> Option<Oddity> {
 /// The longest request of each operation of a disk, of those that are long.
 fn requests(disks: &[IoDevice]) -> impl Iterator<Item = Oddity> {
     let all = disks.iter().flat_map(|disk| disk.operations.iter().map(move |of| (disk, of)));
-    let mut long: Vec<_> = all.filter(|(_, of)| of.times.most_ns >= LONG_REQUEST).collect();
-    long.sort_by_key(|(_, of)| std::cmp::Reverse(of.times.most_ns));
-    long.into_iter().take(ROWS).map(|(disk, of)| Oddity::LongRequest {
+    let long = all.filter_map(|(disk, of)| Some((disk, of, of.times?)));
+    let mut long: Vec<_> = long.filter(|(.., times)| times.most_ns >= LONG_REQUEST).collect();
+    long.sort_by_key(|(.., times)| std::cmp::Reverse(times.most_ns));
+    long.into_iter().take(ROWS).map(|(disk, of, times)| Oddity::LongRequest {
         device: disk.device.clone(),
         name: disk.name.clone(),
         operation: of.operation,
-        most_ns: of.times.most_ns,
-        at_ns: of.times.most_at_ns,
+        most_ns: times.most_ns,
+        at_ns: times.most_at_ns,
     })
 }
 
 fn blocked(sched: &SchedAnswer) -> Vec<Oddity> {
     let mut found: Vec<_> = (sched.threads.iter())
         .filter(|of| {
-            let known = [of.run_ns, of.wait_ns, of.sleep_ns, of.blocked_ns, of.stopped_ns, of.unknown_ns];
+            let wait = of.wait_ns.unwrap_or(0);
+            let known = [of.run_ns, wait, of.sleep_ns, of.blocked_ns, of.stopped_ns, of.unknown_ns];
             let whole: u128 = known.into_iter().map(u128::from).sum();
             of.blocked_ns != 0 && u128::from(of.blocked_ns) * 100 >= whole * u128::from(BLOCKED)
         })
@@ -234,47 +236,48 @@ fn blocked(sched: &SchedAnswer) -> Vec<Oddity> {
 }
 
 fn interrupts(irqs: &IrqsAnswer) -> Vec<Oddity> {
-    let long = irqs.irqs.iter().filter(|irq| irq.times.most_ns >= LONG_IRQ).take(ROWS);
-    let mut odd: Vec<_> = long
-        .map(|irq| Oddity::LongIrq {
-            irq: irq.irq,
-            name: irq.name.clone(),
-            most_ns: irq.times.most_ns,
-            at_ns: irq.times.most_at_ns,
-        })
-        .collect();
-    let long = irqs.softirqs.iter().filter(|softirq| softirq.times.most_ns >= LONG_SOFTIRQ).take(ROWS);
-    odd.extend(long.map(|softirq| Oddity::LongSoftirq {
+    let is_long = |times: Option<TimesTold>, limit: u64| times.filter(|times| times.most_ns >= limit);
+    let long = irqs.irqs.iter().filter_map(|irq| Some((irq, is_long(irq.times, LONG_IRQ)?)));
+    let long = long.take(ROWS).map(|(irq, times)| Oddity::LongIrq {
+        irq: irq.irq,
+        name: irq.name.clone(),
+        most_ns: times.most_ns,
+        at_ns: times.most_at_ns,
+    });
+    let mut odd: Vec<_> = long.collect();
+    let all = || irqs.softirqs.iter();
+    let long = all().filter_map(|softirq| Some((softirq, is_long(softirq.times, LONG_SOFTIRQ)?)));
+    odd.extend(long.take(ROWS).map(|(softirq, times)| Oddity::LongSoftirq {
         vector: softirq.vector,
         name: softirq.name,
-        most_ns: softirq.times.most_ns,
-        at_ns: softirq.times.most_at_ns,
+        most_ns: times.most_ns,
+        at_ns: times.most_at_ns,
     }));
-    let late = irqs.softirqs.iter().filter(|softirq| softirq.latency.most_ns >= LATE_SOFTIRQ).take(ROWS);
-    odd.extend(late.map(|softirq| Oddity::LateSoftirq {
+    let late = all().filter_map(|softirq| Some((softirq, is_long(softirq.latency, LATE_SOFTIRQ)?)));
+    odd.extend(late.take(ROWS).map(|(softirq, latency)| Oddity::LateSoftirq {
         vector: softirq.vector,
         name: softirq.name,
-        most_ns: softirq.latency.most_ns,
-        at_ns: softirq.latency.most_at_ns,
+        most_ns: latency.most_ns,
+        at_ns: latency.most_at_ns,
     }));
     odd
 }
 
 fn failing(calls: &CallsAnswer) -> Vec<Oddity> {
-    let mut found: Vec<_> = (calls.calls.iter())
-        .filter(|call| {
-            let (failed, count) = (u128::from(call.failed), u128::from(call.times.count));
-            call.failed >= FAILURES && failed * 100 >= count * u128::from(FAILED)
+    let known = calls.calls.iter().filter_map(|call| Some((call, call.failed?, call.times?.count)));
+    let mut found: Vec<_> = known
+        .filter(|(_, failed, count)| {
+            *failed >= FAILURES && u128::from(*failed) * 100 >= u128::from(*count) * u128::from(FAILED)
         })
         .collect();
-    found.sort_by_key(|call| std::cmp::Reverse(call.failed));
-    let told = found.into_iter().take(ROWS).filter_map(|call| {
+    found.sort_by_key(|(_, failed, _)| std::cmp::Reverse(*failed));
+    let told = found.into_iter().take(ROWS).filter_map(|(call, failed, count)| {
         let most = call.errors.first()?;
         Some(Oddity::Failing {
             number: call.number,
             name: call.name.clone(),
-            failed: call.failed,
-            count: call.times.count,
+            failed,
+            count,
             errno: most.errno,
             error: most.name,
         })

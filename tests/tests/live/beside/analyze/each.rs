@@ -41,6 +41,9 @@ fn begins(made: &mut MadeUp, time: u64, (tid, name): (u32, &[u8])) {
     let object =
         [("ptr", Is::Number(0x7000)), ("bytes_req", Is::Number(60)), ("bytes_alloc", Is::Number(64))];
     at(time + 4, "kmalloc", &object);
+    let cached =
+        [("ptr", Is::Number(0xa000)), ("bytes_req", Is::Number(60)), ("bytes_alloc", Is::Number(64))];
+    at(time + 4, "kmem_cache_alloc", &cached);
     // One that nobody frees.
     let kept = [("ptr", Is::Number(0x9000)), ("bytes_req", Is::Number(60)), ("bytes_alloc", Is::Number(64))];
     at(time + 4, "kmalloc", &kept);
@@ -59,6 +62,7 @@ fn ends(made: &mut MadeUp, time: u64, (tid, name): (u32, &[u8])) {
     at(time + 1, "sys_exit", &[("id", Is::Number(0)), ("ret", Is::Number(100))]);
     at(time + 2, "irq_handler_exit", &[("irq", Is::Number(9))]);
     at(time + 3, "kfree", &[("ptr", Is::Number(0x7000))]);
+    at(time + 3, "kmem_cache_free", &[("ptr", Is::Number(0xa000))]);
     at(time + 4, "mm_page_free", &[("pfn", Is::Number(77)), ("order", Is::Number(1))]);
     at(time + 5, "contention_end", &[("lock_addr", Is::Number(0x5000))]);
     let request = [
