@@ -12,7 +12,8 @@ use integration_tests::{
     analyses::{rows, tables},
     babeltrace, ctf,
     harness::{
-        Caller, Ended, Ledger, Report, Running, Tmpfs, agent, files, is_getppid, program, run, wait_for,
+        Caller, Ended, Ledger, Report, Running, Tmpfs, agent, files, is_getppid, program, reported, run,
+        wait_for,
     },
     session::{calls, spec, start},
     workload,
@@ -283,7 +284,9 @@ fn chunks_of_ctf_2_are_traces_each() {
     assert!(read.iter().all(are_entries));
     run(agent(dir.path(), ["import", "-o", "back.dat"]).arg(&out)).expect(0);
     let events: u64 = read.iter().map(|trace| trace.events.len() as u64).sum();
-    assert_eq!(Report::of(&dir.path().join("back.dat")).count(is_entry), events);
+    // How much was lost before the first packet of a chunk is not known, if the recorder had no CPU for long.
+    let back = reported(&dir.path().join("back.dat"));
+    assert_eq!(back.iter().filter(|record| record["event"] == "sys_enter").count() as u64, events);
 }
 
 #[test]
