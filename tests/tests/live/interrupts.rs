@@ -357,7 +357,10 @@ fn requests_of_chosen_threads_end_in_interrupts_of_others() {
 fn requests_in_scope(options: &[&str], has_no_ends: bool) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-    let args: Vec<String> = args.into_iter().chain(workload::command("direct", dir.path())).collect();
+    let command = workload::command("direct", dir.path());
+    // Its pages are in memory then: the kernel would read ahead more than one at a time.
+    fs::read(&command[0]).unwrap();
+    let args: Vec<String> = args.into_iter().chain(command).collect();
     let hidden = HiddenEvents::start(&REQUESTS[1..]);
     let (others, recording) = with_busy_threads(|| agent::record(&dir.path().join("trace.dat"), args));
     let kept = kept(&recording.path, hidden);

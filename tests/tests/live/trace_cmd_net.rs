@@ -240,7 +240,9 @@ fn a_listener_that_is_slow_costs_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let listening = Listening::ours(dir.path(), &[]);
     let mut caller = Caller::start();
-    let args = ["-N", &listening.at(), "-t", "--switch-timer", "20ms", "--compression", "none"];
+    // The ring has room for half of the events: until the recorder has a CPU, not until the listener goes on.
+    let args =
+        ["-N", &listening.at(), "-t", "--switch-timer", "20ms", "--compression", "none", "-b", "32768"];
     let recording = record(dir.path(), "mark", &[&caller], &args);
     listening.process.hold();
     // More than the kernel keeps for connections.
