@@ -165,8 +165,31 @@ impl Lttng {
             let of_nobody = text.replace(&format!("{label}{NOBODY}"), &format!("{label}UID"));
             of_nobody.replace(&format!("{label}0"), &format!("{label}UID"))
         });
-        without_moments(&text)
+        without_firings(&without_moments(&text))
     }
+}
+
+/// A text of triggers without what went wrong when they fired: rules of all markers are those of all programs
+/// on the machine, whatever these do.
+fn without_firings(text: &str) -> String {
+    const COUNTER: &str = "<error_query_result_counter><value>";
+    const COUNTS: [&str; 3] = ["discarded tracer messages: ", "total execution failures: ", "the last one: "];
+    let is_count = |line: &str| COUNTS.iter().any(|count| line.trim_start().starts_with(count));
+    let mut usual = String::new();
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        if line.trim() == "errors:" && lines.peek().is_some_and(|next| is_count(next)) {
+            usual.push_str(&line.replace("errors:", "errors: none"));
+            while lines.next_if(|next| is_count(next)).is_some() {}
+        } else {
+            usual.push_str(line);
+        }
+    }
+    let mut parts = usual.split(COUNTER);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        text + COUNTER + "N" + part.trim_start_matches(|c: char| c.is_ascii_digit())
+    })
 }
 
 /// A text with `TIME` for each `YYYYmmdd-HHMMSS`.
