@@ -302,7 +302,7 @@ impl Calls {
         self.evidence.has("sched:sched_switch")
     }
 
-    /// What is told of the calls with a number.
+    /// The row of the calls with this number.
     fn call(&self, number: i64, told: &Told) -> Call {
         let name = self.name(number);
         // Events of single calls may be those of others.

@@ -291,7 +291,7 @@ fn taken(world: &World, bytes: Vec<u8>) -> Taking<'_> {
 /// The event whose stacks are asked about.
 const STACKS_OF: &str = "timer:hrtimer_expire_entry";
 
-/// An answer. `None` if there is none without events that the file does not have.
+/// An answer. `None` if the file lacks events that the answer needs.
 fn of_topic(file: &TraceFile<Vec<u8>>, topic: Topic) -> Option<Value> {
     fn ask<A: Analysis>(file: &TraceFile<Vec<u8>>, topic: Topic, analysis: A) -> Option<Value> {
         let (answer, covered) = answer(file, topic, &Scope::default(), analysis, &mut |_| {}).unwrap();
