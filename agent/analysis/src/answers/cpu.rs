@@ -69,33 +69,35 @@ pub struct Cpu {
     cpus: BTreeMap<u32, (u64, u64)>,
     other_timers: u64,
     unknown_timers: u64,
+    /// Whether the function of some timer has a symbol.
+    has_symbols: bool,
     awaits: Option<u64>,
 }
 
-/// What CPUs did, by samples.
+/// What CPUs did, by samples. Where no timer's function has a symbol, nothing is known but how many expired.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuAnswer {
     /// Samples of threads that are asked about, without those of idle CPUs.
-    pub samples: u64,
+    pub samples: Option<u64>,
     /// Of those, the ones without a stack.
-    pub without_stack: u64,
+    pub without_stack: Option<u64>,
     /// Samples with a stack for which there was no room, of any thread. They are not in `samples`.
     pub others: u64,
     /// Samples in whose kernel stack no interrupt was found: they have the functions of the interrupt, if it
     /// was one.
-    pub without_entry: u64,
+    pub without_entry: Option<u64>,
     /// Timers that expired and are no ticks.
-    pub other_timers: u64,
+    pub other_timers: Option<u64>,
     /// Timers of which that is not known: there is no symbol for their function.
     pub unknown_timers: u64,
     /// By CPU, of all threads.
-    pub cpus: Vec<CpuSamples>,
+    pub cpus: Option<Vec<CpuSamples>>,
     /// By thread, the most first. A weight is a number of samples.
-    pub threads: Vec<ThreadWeight>,
+    pub threads: Option<Vec<ThreadWeight>>,
     /// By function, the one with the most of its own first.
-    pub functions: Vec<FunctionWeight>,
+    pub functions: Option<Vec<FunctionWeight>>,
     /// By thread and stack, the most first.
-    pub stacks: Vec<StackWeight>,
+    pub stacks: Option<Vec<StackWeight>>,
 }
 
 /// Samples of a CPU.
@@ -128,6 +130,7 @@ impl Cpu {
             cpus: BTreeMap::new(),
             other_timers: 0,
             unknown_timers: 0,
+            has_symbols: false,
             awaits: None,
         }
     }
@@ -150,11 +153,12 @@ impl Cpu {
             Some(is_tick)
         });
         match is_tick {
-            Some(true) => return true,
+            Some(true) => {}
             Some(false) => self.other_timers += 1,
             None => self.unknown_timers += 1,
         }
-        false
+        self.has_symbols |= is_tick.is_some();
+        is_tick == Some(true)
     }
 }
 
@@ -220,17 +224,19 @@ impl Analysis for Cpu {
     fn answer(self, _end: u64, names: &Names<'_>) -> CpuAnswer {
         let told = self.tally.told(names);
         let cpus = self.cpus.into_iter();
+        let cpus = cpus.map(|(cpu, (busy, idle))| CpuSamples { cpu, busy, idle }).collect();
+        let knows_ticks = self.has_symbols || self.unknown_timers == 0;
         CpuAnswer {
-            samples: told.all.count,
-            without_stack: told.without_stack.count,
+            samples: knows_ticks.then_some(told.all.count),
+            without_stack: knows_ticks.then_some(told.without_stack.count),
             others: told.others.count,
-            without_entry: told.without_entry,
-            other_timers: self.other_timers,
+            without_entry: knows_ticks.then_some(told.without_entry),
+            other_timers: knows_ticks.then_some(self.other_timers),
             unknown_timers: self.unknown_timers,
-            cpus: cpus.map(|(cpu, (busy, idle))| CpuSamples { cpu, busy, idle }).collect(),
-            threads: told.threads,
-            functions: told.functions,
-            stacks: told.stacks,
+            cpus: knows_ticks.then_some(cpus),
+            threads: knows_ticks.then_some(told.threads),
+            functions: knows_ticks.then_some(told.functions),
+            stacks: knows_ticks.then_some(told.stacks),
         }
     }
 }
@@ -238,7 +244,8 @@ impl Analysis for Cpu {
 impl CpuAnswer {
     /// Its stacks, for a flame graph. Samples of idle CPUs and those without a stack are not in it.
     pub fn flame(&self, title: &str) -> FlameStacks {
-        flame(title, Unit::Samples, &self.stacks, Sum { count: self.others, weight: self.others })
+        let stacks = self.stacks.as_deref().unwrap_or_default();
+        flame(title, Unit::Samples, stacks, Sum { count: self.others, weight: self.others })
     }
 }
 
@@ -280,11 +287,13 @@ mod tests {
             ev(1, 0, 0, 0),
         ];
         let (answer, covered) = ask(&entries, false);
-        let stacks: Vec<_> = answer.stacks.iter().map(|of| (of.kernel.join(";"), of.sum.count)).collect();
+        let told = answer.stacks.iter().flatten();
+        let stacks: Vec<_> = told.map(|of| (of.kernel.join(";"), of.sum.count)).collect();
         let expected = [("", 1), ("other", 1), ("vfs_read", 1), ("vfs_read;asm_exc_page_fault", 1)];
         assert_eq!(stacks, expected.map(|(text, count)| (text.to_owned(), count)));
-        assert_eq!((answer.samples, answer.without_stack, answer.without_entry), (5, 1, 1));
-        assert_eq!(answer.cpus, [CpuSamples { cpu: 0, busy: 5, idle: 1 }]);
+        let counts = [answer.samples, answer.without_stack, answer.without_entry];
+        assert_eq!(counts, [Some(5), Some(1), Some(1)]);
+        assert_eq!(answer.cpus, Some(vec![CpuSamples { cpu: 0, busy: 5, idle: 1 }]));
         assert!(covered.missing.iter().all(|need| !need.is_required), "{covered:?}");
         assert_eq!(answer.flame("").total(), 4);
     }
@@ -292,7 +301,7 @@ mod tests {
     #[test]
     fn ticks_are_asked_for_where_there_are_none() {
         let (answer, covered) = ask(&[ev(1, 0, 0, 0)], true);
-        assert_eq!(answer.samples, 0);
+        assert_eq!(answer.samples, Some(0));
         assert!(covered.missing.iter().any(|need| need.is_required && need.events == [TICK]));
     }
 

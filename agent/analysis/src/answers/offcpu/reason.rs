@@ -1,5 +1,6 @@
 //! What a thread sleeps for, by the functions of the kernel that it sleeps in.
 
+use ftrace_event::stacks::UNKNOWN;
 use serde::Serialize;
 
 /// What a thread waits for.
@@ -38,7 +39,7 @@ pub enum Reason {
     Rcu,
     /// Something else.
     Other,
-    /// Its stack was not recorded.
+    /// Its stack was not recorded, or has functions without a symbol and none that says it.
     Unknown,
 }
 
@@ -113,13 +114,14 @@ const FUNCTIONS: [(&str, Reason); 63] = [
 impl Reason {
     /// What is waited for in the kernel's functions of a stack, the innermost first.
     pub(super) fn of(mut functions: impl Iterator<Item = impl AsRef<str>>) -> Self {
-        let mut is_there = false;
+        let (mut is_there, mut is_named) = (false, true);
         let found = functions.find_map(|function| {
-            is_there = true;
             let function = function.as_ref();
+            is_there = true;
+            is_named &= function != UNKNOWN;
             FUNCTIONS.iter().find(|(start, _)| function.starts_with(start)).map(|(_, reason)| *reason)
         });
-        found.unwrap_or(if is_there { Self::Other } else { Self::Unknown })
+        found.unwrap_or(if is_there && is_named { Self::Other } else { Self::Unknown })
     }
 
     /// Its name.
@@ -159,5 +161,13 @@ mod tests {
         assert_eq!(of(&["schedule", "io_schedule", "folio_wait_bit_common", "filemap_fault"]), Reason::Disk);
         assert_eq!(of(&["schedule", "some_driver_wait"]), Reason::Other);
         assert_eq!(of(&[]), Reason::Unknown);
+    }
+
+    #[test]
+    fn functions_without_a_symbol_say_nothing() {
+        let of = |functions: &[&str]| Reason::of(functions.iter().copied());
+        assert_eq!(of(&[UNKNOWN, UNKNOWN]), Reason::Unknown);
+        assert_eq!(of(&["schedule", UNKNOWN, "do_syscall_64"]), Reason::Unknown);
+        assert_eq!(of(&["schedule", UNKNOWN, "pipe_read"]), Reason::Pipe);
     }
 }
