@@ -58,7 +58,7 @@ pub enum FieldType {
     Integer(Integer),
     /// A text of any length ([`Value::Text`]), `__data_loc char[]`. What is beyond 64 KiB is cut.
     Text,
-    /// A text of less than this many bytes ([`Value::Text`]), `char[N]`, as names of tasks have it.
+    /// A text of at most this many bytes ([`Value::Text`]), `char[N]`, as names of tasks have it.
     TextArray(u32),
     /// So many numbers: [`Value::Numbers`], or of one byte each [`Value::Text`].
     Array(Integer, u32),
@@ -312,8 +312,8 @@ impl Layout {
                 }
                 PlaceKind::Chars(size) => {
                     let text = up_to_nul(value);
-                    // The last byte is NUL.
-                    let kept = text.len().min((size as usize).saturating_sub(1));
+                    // One that fills it has no NUL, as in the kernel's records.
+                    let kept = text.len().min(size as usize);
                     cut |= kept < text.len();
                     if let (Some(into), Some(text)) = (out.get_mut(at..at + kept), text.get(..kept)) {
                         into.copy_from_slice(text);
@@ -606,6 +606,6 @@ mod tests {
         let values =
             [Value::Absent, Value::Absent, Value::Absent, Value::Absent, Value::Text(b"longer-than-8")];
         let (text, cut) = printed(Endian::Little, &values);
-        assert!(text.contains("comm=longer- ") && cut, "{text}");
+        assert!(text.contains("comm=longer-t ") && cut, "{text}");
     }
 }

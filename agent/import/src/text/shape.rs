@@ -205,8 +205,11 @@ fn decimal(value: &[u8]) -> Option<i128> {
     (i128::from(i64::MIN)..=u64::MAX.into()).contains(&number).then_some(number)
 }
 
+/// A decimal number with zeros before it. Of the width of a hexadecimal one of 32 or 64 bits (`%08x`,
+/// `%016lx`) it may be such a one.
 fn padded(value: &[u8]) -> Option<i128> {
-    let number: i128 = digits_of(value, (2..=19).contains(&value.len()))?.parse().ok()?;
+    let wanted = (2..=19).contains(&value.len()) && !matches!(value.len(), 8 | 16);
+    let number: i128 = digits_of(value, wanted)?.parse().ok()?;
     (number <= u64::MAX.into()).then_some(number)
 }
 
