@@ -1,6 +1,6 @@
 //! `analyze syscalls`, as text.
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, no_room, percentile, perhaps, times};
+use super::table::{Side::Left, Side::Right, TIMES, Table, no_room, perhaps, perhaps_duration, times};
 use crate::units::count;
 use analysis::answers::{Call, CallError, CallsAnswer, Covered};
 
@@ -18,7 +18,8 @@ pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
     );
     for call in &answer.calls {
         let [failed, open] = [call.failed, call.unfinished].map(|of| perhaps(of, count));
-        let counts = [percentile(call.off_cpu_ns), failed, open, errors(&call.errors), without_entry(call)];
+        let counts =
+            [perhaps_duration(call.off_cpu_ns), failed, open, errors(&call.errors), without_entry(call)];
         calls.row(&[&[name(call)], &times(call.times), &counts]);
     }
     text += &calls.text(limit);
@@ -38,8 +39,8 @@ pub(super) fn text(answer: &CallsAnswer, _: &Covered, limit: usize) -> String {
             thread.comm.clone(),
             thread.tid.to_string(),
             perhaps(thread.count, count),
-            percentile(thread.total_ns),
-            percentile(thread.off_cpu_ns),
+            perhaps_duration(thread.total_ns),
+            perhaps_duration(thread.off_cpu_ns),
             perhaps(thread.failed, count),
             thread.most.clone().unwrap_or_default(),
         ]]);

@@ -1,6 +1,8 @@
 //! `analyze io`, as text.
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, no_room, percent, percentile, perhaps, times};
+use super::table::{
+    Side::Left, Side::Right, TIMES, Table, no_room, percent, perhaps, perhaps_duration, times,
+};
 use crate::units::{bytes, count};
 use analysis::answers::{Covered, FileKind, IoAnswer, IoDone, IoFile, IoRequests, IoSum, Operation};
 
@@ -55,7 +57,7 @@ fn devices(answer: &IoAnswer, covered: &Covered) -> Table {
         table.row(&[&[
             device.device.clone(),
             device.name.clone().unwrap_or_default(),
-            percentile(device.busy_ns),
+            perhaps_duration(device.busy_ns),
             perhaps(device.busy_ns, |busy| percent(busy, whole)),
             perhaps(device.average_depth, |depth| format!("{depth:.2}")),
             perhaps(device.most_depth, count),
@@ -94,8 +96,8 @@ fn rest_of(of: &IoRequests) -> [String; 8] {
     [
         perhaps(of.bytes, bytes),
         perhaps(of.queued, |queued| count(queued.count)),
-        percentile(of.queued.map(|queued| queued.average_ns)),
-        percentile(of.queued.map(|queued| queued.most_ns)),
+        perhaps_duration(of.queued.map(|queued| queued.average_ns)),
+        perhaps_duration(of.queued.map(|queued| queued.most_ns)),
         perhaps(of.merged, count),
         perhaps(of.requeued, count),
         perhaps(of.failed, count),
@@ -155,7 +157,7 @@ fn files(answer: &IoAnswer) -> Table {
             &transfers(file.writes.as_ref()),
             &[
                 perhaps(syncs, |syncs| count(syncs.count)),
-                percentile(syncs.map(|syncs| syncs.total_ns)),
+                perhaps_duration(syncs.map(|syncs| syncs.total_ns)),
                 perhaps(failed, count),
             ],
             &[errors(file), name(file)],
@@ -185,7 +187,7 @@ fn name(file: &IoFile) -> String {
         FileKind::Memfd => "memfd",
         FileKind::Unknown => "fd",
     };
-    let number = file.fd.map_or_else(|| "?".to_owned(), |fd| fd.to_string());
+    let number = perhaps(file.fd, |fd| fd.to_string());
     let process = file.comm.as_deref().unwrap_or_default();
     let tid = file.tid.map(|tid| tid.to_string()).unwrap_or_default();
     format!("{kind} {number} of {process} {tid}")
@@ -233,14 +235,14 @@ fn threads(answer: &IoAnswer) -> Table {
                  an end, UNMATCHED: without a beginning";
     let mut table = Table::new(title, &[&heads]);
     let calls = |sum: Option<IoSum>| perhaps(sum, |sum| count(sum.count));
-    let total = |sum: Option<IoSum>| percentile(sum.map(|sum| sum.total_ns));
+    let total = |sum: Option<IoSum>| perhaps_duration(sum.map(|sum| sum.total_ns));
     for of in &answer.threads {
         let kinds = [of.reads, of.writes, of.syncs].into_iter().flatten();
         let failed = kinds.map(|sum| sum.failed).reduce(|one, other| one + other);
         table.row(&[&[
             of.comm.clone(),
             of.tid.to_string(),
-            percentile(of.total_ns),
+            perhaps_duration(of.total_ns),
             calls(of.opens),
             perhaps(of.opens, |opens| count(opens.failed)),
             calls(of.reads),

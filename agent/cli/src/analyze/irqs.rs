@@ -1,7 +1,7 @@
 //! `analyze irq`, as text.
 
 use super::table::{
-    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, perhaps, times,
+    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, perhaps, perhaps_duration, times,
 };
 use crate::units::count;
 use analysis::answers::{Covered, IrqsAnswer};
@@ -42,9 +42,9 @@ pub(super) fn text(answer: &IrqsAnswer, covered: &Covered, limit: usize) -> Stri
             &times(softirq.times),
             &[perhaps(softirq.own_ns, duration), perhaps(late, |late| count(late.count))],
             &[
-                percentile(late.and_then(|late| late.p50_ns)),
-                percentile(late.and_then(|late| late.p99_ns)),
-                percentile(late.map(|late| late.most_ns)),
+                perhaps_duration(late.and_then(|late| late.p50_ns)),
+                perhaps_duration(late.and_then(|late| late.p99_ns)),
+                perhaps_duration(late.map(|late| late.most_ns)),
             ],
         ]);
     }

@@ -84,7 +84,7 @@ fn futex_callers(futexes: &FutexesAnswer, limit: usize) -> String {
     let heads: [&[_]; 2] = [&[("FUNCTION", Left), ("PROCESS", Left), ("PID", Right)], &TIMES];
     let mut callers = Table::new("Functions of processes that wait for futexes, by time", &heads);
     for caller in &futexes.callers {
-        let function = caller.function.clone().unwrap_or_else(|| "?".to_owned());
+        let function = perhaps(caller.function.clone(), |name| name);
         let [process, pid] = place(&caller.comm, caller.process);
         callers.row(&[&[function, process, pid], &times(caller.times)]);
     }
@@ -110,7 +110,7 @@ fn kernel(kernel: &KernelLocksAnswer, limit: usize) -> String {
         let heads: [&[_]; 3] = [&[("FUNCTION", Left), ("KIND", Left)], &TIMES, &[("FAILED", Right)]];
         let mut callers = Table::new("Functions of the kernel that wait for locks, by time", &heads);
         for caller in &kernel.callers {
-            let function = caller.function.clone().unwrap_or_else(|| "?".to_owned());
+            let function = perhaps(caller.function.clone(), |name| name);
             callers.row(&[
                 &[function, caller.kind.name().to_owned()],
                 &times(caller.times),
@@ -144,7 +144,7 @@ fn worst(waits: &[FutexWait]) -> String {
             id(wait.process),
             called(&wait.address, wait.mapping.as_deref()),
             wait.result.name().to_owned(),
-            wait.waker.clone().unwrap_or_else(|| "?".to_owned()),
+            perhaps(wait.waker.clone(), |name| name),
             id(wait.waker_tid),
         ]]);
     }
@@ -197,11 +197,11 @@ fn called(address: &str, mapping: Option<&str>) -> String {
 }
 
 fn place(comm: &str, process: Option<Tid>) -> [String; 2] {
-    [if process.is_none() { "?".to_owned() } else { comm.to_owned() }, id(process)]
+    [perhaps(process, |_| comm.to_owned()), id(process)]
 }
 
 fn id(tid: Option<Tid>) -> String {
-    tid.map_or_else(|| "?".to_owned(), |tid| tid.to_string())
+    perhaps(tid, |tid| tid.to_string())
 }
 
 fn yes(is_so: bool) -> String {

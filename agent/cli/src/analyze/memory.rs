@@ -192,7 +192,7 @@ fn kernel(kernel: &KernelMemory, limit: usize) -> String {
     let heads: [&[_]; 2] = [&[("CACHE", Left), ("OBJECT", Right)], &COUNTS];
     let mut caches = Table::new("Memory of the kernel, by cache", &heads);
     for cache in &kernel.caches {
-        let name = cache.name.clone().unwrap_or_else(|| "?".to_owned());
+        let name = perhaps(cache.name.clone(), |name| name);
         caches.row(&[&[name, bytes(cache.object_bytes)], &counts(&cache.counts)]);
     }
     sites.text(limit) + &caches.text(limit)

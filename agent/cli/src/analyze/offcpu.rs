@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, percentile, times};
+use super::table::{Side::Left, Side::Right, TIMES, Table, duration, no_room, perhaps_duration, times};
 use crate::units::count;
 use analysis::answers::{Covered, OffCpuAnswer, OffCpuStack, WakerLink};
 use ftrace_event::stacks::UNKNOWN;
@@ -34,7 +34,7 @@ pub(super) fn text(answer: &OffCpuAnswer, _: &Covered, limit: usize) -> String {
         &[&[("FOR", Left)], &TIMES, &rest],
     );
     for of in &answer.reasons {
-        let rest = [percentile(of.wait_ns), duration(of.open_ns)];
+        let rest = [perhaps_duration(of.wait_ns), duration(of.open_ns)];
         reasons.row(&[&[of.reason.name().to_owned()], &times(of.times), &rest]);
     }
     text += &reasons.text(limit);
@@ -49,7 +49,7 @@ pub(super) fn text(answer: &OffCpuAnswer, _: &Covered, limit: usize) -> String {
         threads.row(&[
             &[of.comm.clone(), of.tid.to_string()],
             &times(of.times),
-            &[percentile(of.wait_ns), open, unknown, mostly],
+            &[perhaps_duration(of.wait_ns), open, unknown, mostly],
         ]);
     }
     text += &threads.text(limit);

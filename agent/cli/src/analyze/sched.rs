@@ -1,7 +1,8 @@
 //! `analyze sched`, as text.
 
 use super::table::{
-    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, percentile, perhaps, seconds, times,
+    Side::Left, Side::Right, TIMES, Table, duration, no_room, percent, perhaps, perhaps_duration, seconds,
+    times,
 };
 use crate::units::count;
 use analysis::answers::{Covered, SchedAnswer};
@@ -49,16 +50,16 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
             thread.tid.to_string(),
             duration(thread.run_ns),
             percent(thread.run_ns, whole),
-            percentile(thread.wait_ns),
+            perhaps_duration(thread.wait_ns),
             duration(thread.sleep_ns + thread.stopped_ns),
             duration(thread.blocked_ns),
             duration(thread.unknown_ns),
             count(thread.switches),
             perhaps(thread.migrations, count),
             perhaps(woken, |woken| count(woken.count)),
-            percentile(woken.and_then(|woken| woken.p50_ns)),
-            percentile(woken.and_then(|woken| woken.p99_ns)),
-            percentile(woken.map(|woken| woken.most_ns)),
+            perhaps_duration(woken.and_then(|woken| woken.p50_ns)),
+            perhaps_duration(woken.and_then(|woken| woken.p99_ns)),
+            perhaps_duration(woken.map(|woken| woken.most_ns)),
         ]]);
     }
     text += &threads.text(limit);

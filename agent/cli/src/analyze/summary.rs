@@ -1,6 +1,8 @@
 //! `analyze summary`, as text: what fits on a screen.
 
-use super::table::{Side::Left, Side::Right, Table, duration, percent, percentile, perhaps, seconds, times};
+use super::table::{
+    Side::Left, Side::Right, Table, duration, percent, perhaps, perhaps_duration, seconds, times,
+};
 use crate::units::{bytes, count};
 use analysis::answers::{Covered, Oddity, SummaryAnswer};
 use stdx::terminal;
@@ -126,16 +128,16 @@ fn busy(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
             of.tid.to_string(),
             duration(of.run_ns),
             percent(of.run_ns, whole),
-            percentile(of.wait_ns),
-            percentile(of.woken.map(|woken| woken.most_ns)),
+            perhaps_duration(of.wait_ns),
+            perhaps_duration(of.woken.map(|woken| woken.most_ns)),
         ]]);
     }
     let mut text = cpus.text(limit) + &threads.text(limit);
     if let Some(woken) = answer.woken.filter(|woken| woken.count != 0) {
         text += &format!(
             "  from a wakeup to the CPU: half within {}, 99 % within {}, at most {}\n",
-            percentile(woken.p50_ns),
-            percentile(woken.p99_ns),
+            perhaps_duration(woken.p50_ns),
+            perhaps_duration(woken.p99_ns),
             duration(woken.most_ns)
         );
     }
@@ -169,12 +171,12 @@ fn slow(answer: &SummaryAnswer, limit: usize) -> String {
     for of in &answer.irqs {
         let name = format!("{} {}", of.irq, of.name);
         let [count, .., most] = times(of.times);
-        irqs.row(&[&[name, count, percentile(of.own_ns), most]]);
+        irqs.row(&[&[name, count, perhaps_duration(of.own_ns), most]]);
     }
     for of in &answer.softirqs {
         let name = format!("soft {}", vector_name(of.vector, of.name));
         let [count, .., most] = times(of.times);
-        irqs.row(&[&[name, count, percentile(of.own_ns), most]]);
+        irqs.row(&[&[name, count, perhaps_duration(of.own_ns), most]]);
     }
     calls.text(limit) + &irqs.text(limit)
 }
@@ -197,7 +199,7 @@ fn disks(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
             let [requests, .., most_of, most] = times(of.times);
             table.row(&[&[
                 disk.name.clone().unwrap_or_else(|| disk.device.clone()),
-                percentile(disk.busy_ns),
+                perhaps_duration(disk.busy_ns),
                 perhaps(disk.busy_ns, |busy| percent(busy, whole)),
                 of.operation.name().to_owned(),
                 requests,

@@ -87,7 +87,7 @@ pub(super) fn times(times: impl Into<Option<TimesTold>>) -> [String; 6] {
     let Some(times) = times.into() else { return [const { UNKNOWN }; 6].map(str::to_owned) };
     let TimesTold { total_ns, average_ns, p50_ns, p99_ns, most_ns, .. } = times;
     let [total, average, most] = [total_ns, average_ns, most_ns].map(duration);
-    [count(times.count), total, average, percentile(p50_ns), percentile(p99_ns), most]
+    [count(times.count), total, average, perhaps_duration(p50_ns), perhaps_duration(p99_ns), most]
 }
 
 /// What stands for something that is not known.
@@ -98,8 +98,8 @@ pub(super) fn perhaps<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> St
     value.map_or_else(|| UNKNOWN.to_owned(), text)
 }
 
-/// A duration that may be unknown.
-pub(super) fn percentile(ns: Option<u64>) -> String {
+/// A duration, which may be unknown.
+pub(super) fn perhaps_duration(ns: Option<u64>) -> String {
     perhaps(ns, duration)
 }
 
