@@ -63,8 +63,8 @@ pub struct Manifest {
     /// Which threads and CPUs are recorded, in a few words; none if all are.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Events of which not each firing is recorded, or that of more threads than others. A channel with sets
-    /// of rings has its own name here. An event that was removed may be there still.
+    /// The events that are recorded from the beginning on, and those of which not each firing is recorded, or
+    /// that of more threads than others. A channel with sets of rings has its own name here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<EventChoice>,
     /// One more than the highest CPU id.

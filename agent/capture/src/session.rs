@@ -32,7 +32,7 @@ use super::{
     maps::{self, Maps},
     needs::{archive_options, check_memory, check_open_files, halves, reader_options, wants_symbols},
     notice::Notice,
-    options::{CaptureOptions, ChannelOptions},
+    options::{Active, CaptureOptions, ChannelOptions},
     readers::{Border, ChannelSource, Drained, ReaderPool, Sources, Stored},
     sets::{owner_of, recorded_sets},
     state::StateReader,
@@ -268,7 +268,7 @@ impl Session {
         options.manifest.channels = recorded_channels(&options);
         let told = Told::new(&options.manifest.only, options.scope.as_ref());
         options.manifest.only = told.lines();
-        options.manifest.choices = event_choices(&options);
+        options.manifest.choices = event_choices(&options, &[]);
         let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
@@ -276,7 +276,7 @@ impl Session {
             Ok(prepared) => {
                 let Prepared { channels, tasks, readers, maps, symbols, mappings, left_out, .. } = prepared;
                 let writers = Writers { mappings, ..Writers::default() };
-                Ok(Self {
+                let mut session = Self {
                     channels,
                     tasks,
                     readers,
@@ -300,7 +300,14 @@ impl Session {
                     snapshots: 0,
                     #[cfg(feature = "debug-programs")]
                     _program_log: prepared.program_log,
-                })
+                };
+                if !session.left_out.is_empty()
+                    && let Err(error) = session.describe()
+                {
+                    session.archive.remove();
+                    return Err(error.into());
+                }
+                Ok(session)
             }
             Err(error) => {
                 archive.remove();
@@ -357,6 +364,12 @@ impl Session {
             #[cfg(feature = "debug-programs")]
             program_log,
         })
+    }
+
+    /// The names of events that the kernel refused, now or when they were added.
+    fn not_attached(&self) -> Vec<&str> {
+        let left_out = self.left_out.iter().map(|left_out| left_out.event.as_str());
+        left_out.chain(self.refused.iter().map(String::as_str)).collect()
     }
 
     /// Events that the kernel refused and that were not requested by name.
@@ -692,17 +705,22 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
     options.numbered().flat_map(with_sets).collect()
 }
 
-/// The events of which not each firing is recorded, or that of every thread in any scope.
-fn event_choices(options: &CaptureOptions) -> Vec<EventChoice> {
+/// The events that are recorded from the beginning on, but for those that the kernel refused, and those of
+/// which not each firing is recorded, or that of every thread in any scope.
+fn event_choices(options: &CaptureOptions, refused: &[&str]) -> Vec<EventChoice> {
     let of_channel = |channel: &ChannelOptions| {
-        let choices = channel.events.iter().map(|event| EventChoice {
-            channel: channel.name.clone(),
-            event: event.name.clone(),
-            every_thread: event.slot.flags & slot_flags::EVERY_THREAD != 0,
-            filter: event.filter.as_ref().map(|filter| filter.text.clone()),
-            is_sampled: event.slot.sample > 1,
+        let choices = channel.events.iter().map(|event| {
+            let choice = EventChoice {
+                channel: channel.name.clone(),
+                event: event.name.clone(),
+                every_thread: event.slot.flags & slot_flags::EVERY_THREAD != 0,
+                filter: event.filter.as_ref().map(|filter| filter.text.clone()),
+                is_sampled: event.slot.sample > 1,
+            };
+            let is_whole = event.active == Active::default() && !refused.contains(&event.name.as_str());
+            (is_whole || choice.every_thread || choice.is_chosen()).then_some(choice)
         });
-        choices.filter(|choice| choice.every_thread || choice.is_chosen()).collect::<Vec<_>>()
+        choices.flatten().collect::<Vec<_>>()
     };
     options.channels.iter().flat_map(of_channel).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stdx::escapes;
 use tracedat::Uname;
 use tracedat::initial_state::Host;
-use tracedat::ledger::{Ledger, LedgerCpu};
+use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent};
 use tracedat::provenance::{BufferName, Provenance, Texts, Threads};
 
 use crate::sink::is_of_state_dump;
@@ -192,11 +192,13 @@ fn is_state_dump(event: &str) -> bool {
     event.split_once(':').is_some_and(|(_, name)| is_of_state_dump(name))
 }
 
-/// The ledger of a recording of which the file has a part only: what was chosen, and nothing that was
-/// counted of all of it.
+/// The ledger of a recording of which the file has a part only: what was recorded and chosen, and nothing
+/// that was counted of all of it.
 fn of_part(ledger: &Ledger) -> Ledger {
-    let mut choices = ledger.event_choices();
-    choices.retain(|choice| choice.every_thread || choice.is_chosen());
+    let choices = match &ledger.events {
+        Some(rows) => rows.iter().filter(|row| row.is_in_choices()).map(LedgerEvent::choice).collect(),
+        None => ledger.choices.clone(),
+    };
     Ledger {
         part: false,
         duration_ns: None,
@@ -225,7 +227,7 @@ fn joined(own: LedgerCpu, of_recording: LedgerCpu) -> LedgerCpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracedat::ledger::{Covered, EventChoice, LedgerEvent, Losses};
+    use tracedat::ledger::{Covered, EventChoice, Losses};
 
     fn row(cpu: u32, stored: u64, lost: u64, cause: &str) -> LedgerCpu {
         LedgerCpu {
@@ -354,7 +356,10 @@ mod tests {
             let cpus = vec![filtered(row(0, 7, 0, "")), filtered(row(1, 5, 0, ""))];
             assert_eq!(made, [Ledger { cpus, ..of_recording }], "{first} {second}");
         }
-        let choices = vec![EventChoice { event: "a:b".into(), is_sampled: true, ..EventChoice::default() }];
+        let choices = vec![
+            EventChoice { event: "a:a".into(), ..EventChoice::default() },
+            EventChoice { event: "a:b".into(), is_sampled: true, ..EventChoice::default() },
+        ];
         for (first, second, part, cpus) in [
             (6, 5, false, vec![row(0, 7, 0, ""), filtered(row(1, 5, 0, ""))]),
             (5, 6, false, vec![filtered(row(0, 7, 0, "")), row(1, 5, 0, "")]),

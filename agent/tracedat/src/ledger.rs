@@ -86,8 +86,9 @@ pub struct Ledger {
     /// By buffer and event: those that fired. Not known of a recording that was recovered.
     #[serde(default)]
     pub events: Option<Vec<LedgerEvent>>,
-    /// Events of which not each firing was to be recorded, or that of more threads than others, in a
-    /// recording whose counts by event are not known.
+    /// Of a recording whose counts by event are not known, the events that were recorded from the beginning
+    /// on, whether they fired or not, and those of which not each firing was to be recorded, or that of more
+    /// threads than others. Older recorders have the latter only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<EventChoice>,
     /// By buffer, those that did not fire. Not known of a recording that was recovered, or that an older
@@ -140,7 +141,7 @@ impl Ledger {
         Self { version: VERSION, part: true, only, ..Self::default() }
     }
 
-    /// What is known of each event that fired, or of those in [`Ledger::choices`].
+    /// What is known of each event that fired, or of all in [`Ledger::choices`].
     pub fn event_choices(&self) -> Vec<EventChoice> {
         match &self.events {
             Some(rows) => rows.iter().map(LedgerEvent::choice).collect(),
@@ -427,6 +428,12 @@ impl LedgerEvent {
             filter: self.filter.clone(),
             is_sampled: self.sampled_out != 0,
         }
+    }
+
+    /// Whether its [`LedgerEvent::choice`] is one of those that [`Ledger::choices`] has.
+    pub fn is_in_choices(&self) -> bool {
+        let is_whole = self.since_ns.is_none() && self.until_ns.is_none();
+        is_whole || self.every_thread || self.choice().is_chosen()
     }
 
     /// Which one it is, for a user.

@@ -376,6 +376,22 @@ fn the_last_cumulative_answer_is_that_of_the_file() {
 }
 
 #[test]
+fn what_events_tell_that_have_not_fired_is_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut callers = callers();
+    let events = ["-e", "sched:sched_switch", "-e", "oom:mark_victim", "--switch-timer", "20ms"];
+    let recording = Marked::start(dir.path(), &events);
+    let live = Live::start(dir.path(), &["memory", "trace.dat", "--json", LIVE]);
+    call(&mut callers, 1000);
+    live.wait_for_answers(1);
+    recording.finish().expect(0);
+    let (answers, _) = live.wait(0);
+    assert!(answers.iter().all(|answer| answer["kills"] == serde_json::json!([])), "{answers:?}");
+    // Nobody recorded these.
+    assert!(answers.iter().all(|answer| answer["pages"]["allocated"].is_null()), "{answers:?}");
+}
+
+#[test]
 fn intervals_in_which_nothing_happens_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut caller = Caller::named("first");

@@ -174,6 +174,10 @@ impl<A: Analysis> Feed<A> {
             return;
         }
         let recorded = Recorded::of_choice(only, choices);
+        if recorded.chooses_as(&self.recorded) {
+            self.recorded = Arc::new(recorded);
+            return;
+        }
         self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
         self.lives.follow(file.events(), &self.followed);
         self.unjoined = recorded.unjoined(file.events(), A::TOPIC);
@@ -440,7 +444,7 @@ impl<A: Analysis> Feed<A> {
             if self.has_seen(events, need) || self.analysis.does_without(need) {
                 continue;
             }
-            match self.recorded.meets(events, &self.known, need) {
+            match self.recorded.meets(events, &self.known, need, self.scope.buffer.as_deref()) {
                 WasRecorded::Yes => {}
                 WasRecorded::No => missing.push(*need),
                 WasRecorded::Perhaps => unseen.push(*need),

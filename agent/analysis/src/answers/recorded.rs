@@ -39,11 +39,12 @@ pub fn followed_and_unjoined<S: Source>(reader: &Reader<S>, events: &EventTable)
 /// Which events were recorded, and of what.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
-    /// What our recorder says of each that fired; others say nothing.
+    /// What our recorder says of each that fired, of all recordings that the file was merged of; others say
+    /// nothing.
     rows: Vec<LedgerEvent>,
-    /// Which firings of events were recorded, of all recordings that the file was merged of.
+    /// Which firings of events were recorded: of these, or of all where there are no counts.
     choices: Vec<EventChoice>,
-    /// Those that did not.
+    /// Events that did not fire.
     silent: Vec<LedgerSilent>,
     /// When nothing was, by the recording's clock.
     pub(super) pauses: Vec<Pause>,
@@ -68,20 +69,25 @@ pub(super) enum WasRecorded {
 
 impl Recorded {
     pub(super) fn of<S: Source>(reader: &Reader<S>) -> Self {
-        let mut ledgers = Ledger::all_of(reader);
-        let Some(first) = ledgers.next() else {
-            return Self::default();
-        };
-        let mut choices = first.event_choices();
-        let Ledger { events, silent, pauses, only, leaves_out_interrupts, .. } = first;
-        let (rows, silent) = (events.unwrap_or_default(), silent.unwrap_or_default());
-        let (mut is_merged, mut is_mixed) = (false, false);
-        for other in ledgers {
-            is_merged = true;
-            is_mixed |= other.only != only;
-            choices.extend(other.event_choices());
+        Self::of_ledgers(Ledger::all_of(reader))
+    }
+
+    fn of_ledgers(ledgers: impl IntoIterator<Item = Ledger>) -> Self {
+        let mut recorded = Self::default();
+        for (number, ledger) in ledgers.into_iter().enumerate() {
+            recorded.choices.extend(ledger.event_choices());
+            let Ledger { events, silent, pauses, only, leaves_out_interrupts, .. } = ledger;
+            recorded.rows.extend(events.into_iter().flatten());
+            recorded.silent.extend(silent.into_iter().flatten());
+            recorded.leaves_out_interrupts |= leaves_out_interrupts;
+            if number == 0 {
+                (recorded.pauses, recorded.only) = (pauses, only);
+            } else {
+                recorded.is_merged = true;
+                recorded.is_mixed |= recorded.only != only;
+            }
         }
-        Self { rows, choices, silent, pauses, only, leaves_out_interrupts, is_merged, is_mixed }
+        recorded
     }
 
     /// Of a recording that goes on: which threads and CPUs are recorded, in the words of a ledger, and which
@@ -93,6 +99,15 @@ impl Recorded {
     /// Whether this is what was known already of a recording that goes on.
     pub(super) fn is_choice(&self, only: &[String], choices: &[EventChoice]) -> bool {
         (self.only.as_slice(), self.choices.as_slice()) == (only, choices)
+    }
+
+    /// Whether the same firings are chosen as in another one, whichever events there are.
+    pub(super) fn chooses_as(&self, other: &Self) -> bool {
+        let choices = |of: &Self| {
+            let choices = of.choices.iter().filter(|choice| choice.every_thread || choice.is_chosen());
+            choices.cloned().collect::<Vec<_>>()
+        };
+        self.only == other.only && choices(self) == choices(other)
     }
 
     /// Which beginnings cannot be joined with ends, for an analysis.
@@ -126,18 +141,25 @@ impl Recorded {
     /// The events that were recorded, or those of a buffer, as far as the file says so: `system:name`.
     pub(super) fn events<'r>(&'r self, buffer: Option<&'r str>) -> impl Iterator<Item = &'r String> {
         let is_asked = move |of: &str| buffer.is_none_or(|buffer| is_of_channel(buffer, of));
-        let rows = self.rows.iter().filter(move |row| is_asked(&row.channel)).map(|row| &row.event);
+        let choices = self.choices.iter().filter(move |choice| is_asked(&choice.channel));
         let silent = self.silent.iter().filter(move |of| is_asked(&of.channel));
-        rows.chain(silent.flat_map(|of| &of.events))
+        choices.map(|choice| &choice.event).chain(silent.flat_map(|of| &of.events))
     }
 
-    /// Whether an event that meets a need was recorded, of which there are no records that are understood.
-    pub(super) fn meets(&self, events: &EventTable, known: &KnownEvents, need: &Need) -> WasRecorded {
+    /// Whether an event that meets a need was recorded, in any buffer or in this one, of which there are no
+    /// records that are understood.
+    pub(super) fn meets(
+        &self,
+        events: &EventTable,
+        known: &KnownEvents,
+        need: &Need,
+        buffer: Option<&str>,
+    ) -> WasRecorded {
         let is_its = |event: &Printer| need.is_met_by(event.system(), event.name());
         let is_described =
             || events.iter().any(|event| is_its(event) && !known.is_foreign(event.format().id));
         let is_recorded = |event: &&String| is_met_by(need, event) && !is_foreign(events, known, event);
-        if self.events(None).any(|event| is_recorded(&event)) {
+        if self.events(buffer).any(|event| is_recorded(&event)) {
             WasRecorded::Yes
         } else if is_described() {
             WasRecorded::Perhaps
@@ -150,7 +172,7 @@ impl Recorded {
     pub(super) fn partly(&self, topic: Topic, scope: &Scope) -> Vec<Partly> {
         let rows = self.rows.iter();
         let is_used = |row: &&LedgerEvent| {
-            scope.buffer.as_ref().is_none_or(|buffer| *buffer == row.channel)
+            scope.buffer.as_ref().is_none_or(|buffer| is_of_channel(buffer, &row.channel))
                 && topic.needs().iter().any(|need| is_met_by(need, &row.event))
         };
         let partly = rows.filter(is_used).map(|row| Partly {
@@ -219,6 +241,52 @@ mod tests {
         let topics = [Topic::Io, Topic::Syscalls].into_iter();
         let partly = topics.flat_map(|topic| recorded.partly(topic, &Scope::default()));
         partly.map(|of| (of.event, of.without_interrupts)).collect()
+    }
+
+    fn choice(channel: &str, event: &str) -> EventChoice {
+        EventChoice { channel: channel.to_owned(), event: event.to_owned(), ..EventChoice::default() }
+    }
+
+    #[test]
+    fn events_are_those_of_a_buffer_or_of_all() {
+        let choices = [choice("", "a:a"), choice("net", "b:b"), choice("network", "c:c")];
+        let recorded = Recorded::of_choice(&[], &choices);
+        let of = |buffer| recorded.events(buffer).cloned().collect::<Vec<_>>();
+        assert_eq!(of(None), ["a:a", "b:b", "c:c"]);
+        assert_eq!(of(Some("net")), ["b:b"]);
+        assert_eq!(of(Some("net:1000")), ["b:b"]);
+        let events = EventTable::new(ftrace_event::Machine::default());
+        let need = Topic::Irq.needs().iter().find(|need| !need.is_required).unwrap();
+        let recorded = Recorded::of_choice(&[], &[choice("net", need.events[0])]);
+        let meets = |buffer| recorded.meets(&events, &KnownEvents::of(&events, |_| true), need, buffer);
+        assert_eq!(
+            [None, Some("net"), Some("x")].map(meets),
+            [WasRecorded::Yes, WasRecorded::Yes, WasRecorded::No]
+        );
+    }
+
+    #[test]
+    fn a_merged_file_has_the_events_of_all_its_recordings() {
+        let ledger = |event: &str, silent: &str, only: &[&str]| Ledger {
+            only: only.iter().map(|only| (*only).to_owned()).collect(),
+            events: Some(vec![LedgerEvent { event: event.to_owned(), ..LedgerEvent::default() }]),
+            silent: Some(vec![LedgerSilent { channel: String::new(), events: vec![silent.to_owned()] }]),
+            ..Ledger::default()
+        };
+        let ledgers = [ledger("a:a", "b:b", &["x"]), ledger("c:c", "d:d", &[])];
+        let recorded = Recorded::of_ledgers(ledgers);
+        let mut events: Vec<_> = recorded.events(None).collect();
+        events.sort();
+        assert_eq!(events, ["a:a", "b:b", "c:c", "d:d"]);
+        assert_eq!((recorded.rows.len(), recorded.is_merged, recorded.is_mixed), (2, true, true));
+    }
+
+    #[test]
+    fn firings_are_chosen_as_before_whichever_events_there_are() {
+        let sampled = EventChoice { is_sampled: true, ..choice("", "b:b") };
+        let of = |choices: &[EventChoice]| Recorded::of_choice(&[], choices);
+        let (before, more) = (of(&[sampled.clone()]), of(&[choice("", "a:a"), sampled]));
+        assert!(before.chooses_as(&more) && !before.chooses_as(&of(&[])));
     }
 
     #[test]

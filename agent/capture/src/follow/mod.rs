@@ -396,7 +396,8 @@ impl Follower {
         &self.manifest.only
     }
 
-    /// Events of which not each firing is recorded, or that of more threads than others.
+    /// The events that are recorded from the beginning on, and those of which not each firing is recorded, or
+    /// that of more threads than others, as a ledger without counts would have them.
     pub fn choices(&self) -> &[EventChoice] {
         &self.manifest.choices
     }

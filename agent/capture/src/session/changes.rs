@@ -122,8 +122,9 @@ impl Session {
     }
 
     /// Stores what the file describes.
-    fn describe(&mut self) -> Result<(), SpoolError> {
-        self.options.manifest.choices = super::event_choices(&self.options);
+    pub(super) fn describe(&mut self) -> Result<(), SpoolError> {
+        let choices = super::event_choices(&self.options, &self.not_attached());
+        self.options.manifest.choices = choices;
         self.archive.manifest.systems.clone_from(&self.options.manifest.systems);
         self.archive.manifest.choices.clone_from(&self.options.manifest.choices);
         self.archive.manifest.store(&self.archive.spool)
@@ -188,6 +189,8 @@ impl Session {
                 channel.remove(slot);
             }
         }
+        // What is described too much is unknown to be removed, and recorded for all that.
+        let _ = self.describe();
     }
 
     /// Waits until nothing more comes of events that were removed: programs that have looked at `ENABLED`
