@@ -47,7 +47,7 @@ use report::TraceFile;
 use stdx::input::cpus::CpuSet;
 use stdx::input::glob;
 use stdx::terminal;
-use tracedat::ledger::in_buffer;
+use tracedat::ledger::{Ledger, in_buffer};
 use tracedat::reader::Source;
 
 /// Answer a question about a recording
@@ -268,12 +268,17 @@ fn ask<A: Analysis>(
         CliError::Failed(format!("cannot read {}: {error}{}", file.name(), repair_hint(&error)))
     })?;
     drop(line);
-    check_needs(file.name(), args.topic, &covered)?;
+    check_needs(file, args.topic, (scope, &covered))?;
     Ok((answer, covered))
 }
 
 /// Whether there is an answer without what is missing.
-fn check_needs(name: &str, topic: Topic, covered: &Covered) -> Result<(), CliError> {
+fn check_needs<S: Source>(
+    file: &TraceFile<S>,
+    topic: Topic,
+    (scope, covered): (&Scope, &Covered),
+) -> Result<(), CliError> {
+    let name = file.name();
     let mut lacks = covered.missing.iter().chain(&covered.unseen);
     let Some(need) = lacks.find(|need| need.is_required) else { return Ok(()) };
     if let Some(event) = covered.foreign.first() {
@@ -282,6 +287,16 @@ fn check_needs(name: &str, topic: Topic, covered: &Covered) -> Result<(), CliErr
             terminal::name(event),
             topic.name(),
             need.tells,
+        )));
+    }
+    let is_part =
+        scope.to.is_some() || scope.buffer.is_some() || Ledger::all_of(file.reader()).any(|of| of.part);
+    if is_part && !covered.missing.contains(need) {
+        return Err(CliError::Failed(format!(
+            "there is no {} in what is asked about of {name}, which {} needs to tell {}",
+            need.events.join(" or "),
+            topic.name(),
+            need.tells
         )));
     }
     Err(CliError::Failed(format!(

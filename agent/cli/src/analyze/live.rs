@@ -245,7 +245,7 @@ impl Ask for Following<'_> {
         let Self { live, mut follower, file, shown } = self;
         let feed = Feed::new(&file, live.scope.clone(), analysis);
         let (missing, _) = feed.lacks(&file, live.topic);
-        check_needs(&live.name, live.topic, &Covered { missing, ..Covered::default() })?;
+        check_needs(&file, live.topic, (&live.scope, &Covered { missing, ..Covered::default() }))?;
         if !A::WANTS_STACKS {
             follower.leave_out_user_symbols();
         }

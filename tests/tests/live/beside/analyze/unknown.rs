@@ -237,6 +237,11 @@ fn what_is_unknown_for_want_of_events_is_said() {
         made.at((11 * MS, 0), 7, "irq_handler_entry", &[("irq", Is::Number(4))]);
         made.at((13 * MS, 0), 7, "irq_handler_exit", &[("irq", Is::Number(4))]);
     });
+    // They may be behind what is asked about, where recording again would not help.
+    let args = ["analyze", "sched", path.to_str().unwrap(), "--to", "0.005"];
+    let ended = harness::run(&mut harness::agent("/".as_ref(), args)).expect(1);
+    ended.says(&["there is no sched:sched_switch in what is asked about of "]);
+    assert!(!ended.err.contains("record --for"), "{}", ended.err);
     let told = answer("sched", &path, &[]);
     let unknown = |told: &serde_json::Value| -> Vec<String> {
         let needs =
