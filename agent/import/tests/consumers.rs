@@ -44,13 +44,25 @@ fn switches(states: [&str; 3]) -> String {
     )
 }
 
+/// A text of switches in which threads are woken a microsecond before they get the CPU once more.
+fn with_wakeups(switches: &str) -> String {
+    let waking = |at: &str, by: &str, comm: &str, tid: u32| {
+        format!("{by} [000]  {at}: sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu=000\n")
+    };
+    let [one, two, three] = switches.split_inclusive('\n').collect::<Vec<_>>()[..] else {
+        panic!("{switches}")
+    };
+    let wakings = [waking("10.000011", "b  2", "c", 3), waking("10.000021", "c  3", "b", 2)];
+    [one, &wakings[0], two, &wakings[1], three].concat()
+}
+
 #[test]
 fn threads_run_and_sleep_by_the_letters_of_a_text() {
     for states in [["S", "D", "S"], ["R|K", "D|K", "S"], ["x", "D|W", "S"]] {
-        let (answer, covered) = sched(&text(&switches(states)));
+        let (answer, covered) = sched(&text(&with_wakeups(&switches(states))));
         let thread = |tid| answer.threads.iter().find(|thread| thread.tid == tid).unwrap();
         assert_eq!((thread(2).run_ns, thread(3).run_ns), (10_000, 10_000), "{states:?}");
-        assert_eq!(thread(2).blocked_ns, 10_000, "{states:?}");
+        assert_eq!(thread(2).blocked_ns, Some(9_000), "{states:?}");
         assert_eq!((covered.unread, covered.foreign.len()), (0, 0));
     }
 }
@@ -219,8 +231,8 @@ fn the_state_of_a_text_is_a_number_for_lttng() {
     let (answer, covered) = sched(&back);
     let thread = |tid| answer.threads.iter().find(|thread| thread.tid == tid).unwrap();
     assert_eq!((thread(2).run_ns, thread(3).run_ns, covered.unread), (10_000, 10_000, 0));
-    assert_eq!((thread(2).preempted.total_ns, thread(3).sleep_ns), (10_000, 10_000));
     // Wakeups are not in the text.
+    assert_eq!((thread(2).preempted.total_ns, thread(3).sleep_ns), (10_000, None));
     assert_eq!((thread(2).wait_ns, thread(2).woken), (None, None));
 }
 

@@ -167,7 +167,7 @@ pub struct OfThread {
     pub tid: Tid,
     /// Its last name.
     pub comm: String,
-    /// How many ended. This and the next three are `None` as those of [`Call`].
+    /// How many ended. This and the next three are `None` if no call was recorded at both ends.
     pub count: Option<u64>,
     /// How many of them with an error.
     pub failed: Option<u64>,
@@ -183,8 +183,8 @@ impl Calls {
     /// An analysis of a part of a recording, of a machine with these calls.
     pub fn new(scope: Scope, names: impl Into<CallNames>) -> Self {
         let (threads, rooms, names) = (Threads::default(), Rooms::default(), names.into());
-        let (ended, evidence) = Default::default();
-        Self { scope, names, threads, losses: 0, rooms, ended, evidence }
+        let ended = BTreeMap::new();
+        Self { scope, names, threads, losses: 0, rooms, ended, evidence: Evidence::all() }
     }
 
     fn enter(&mut self, at: At, tid: Tid, number: i64, is_raw: bool) {
@@ -278,7 +278,7 @@ impl Calls {
     }
 
     fn of_thread(&self, thread: &Thread<State>, names: &Names<'_>) -> OfThread {
-        let knows_calls = self.evidence.has_calls("*");
+        let knows_calls = self.evidence.has_whole_calls();
         let mut sum = thread.of.sum.unwrap_or_default();
         for (number, told) in &thread.of.calls {
             sum.add(*number, told);

@@ -425,11 +425,7 @@ impl<A: Analysis> Feed<A> {
         (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
         (covered.missing, covered.unseen, covered.foreign) = (missing, unseen, foreign);
         covered.partly = recorded.partly(topic, &scope);
-        let is_used = |event: &&String| {
-            let name = event.split_once(':').unwrap_or_default();
-            topic.needs().iter().any(|need| need.uses(name.0, name.1))
-        };
-        covered.unjoined = unjoined.names().filter(is_used).cloned().collect();
+        covered.unjoined = unjoined.names().filter(|event| topic.uses(event)).cloned().collect();
         covered.only.clone_from(&recorded.only);
         analysis.rests_on(&evidence);
         (analysis.answer(end, &names(file)), covered)
@@ -441,7 +437,11 @@ impl<A: Analysis> Feed<A> {
         let events = file.events();
         let (mut missing, mut unseen) = (Vec::new(), Vec::new());
         for need in topic.needs() {
-            if self.has_seen(events, need) || self.analysis.does_without(need) {
+            let is_told = |other: &Need| need.is_part_of(other);
+            if self.has_seen(events, need)
+                || self.analysis.does_without(need)
+                || missing.iter().chain(&unseen).any(is_told)
+            {
                 continue;
             }
             match self.recorded.meets(events, &self.known, need, self.scope.buffer.as_deref()) {
@@ -457,31 +457,30 @@ impl<A: Analysis> Feed<A> {
     /// have been used.
     fn evidence(&self, events: &EventTable, topic: Topic) -> Evidence {
         let name = |event: &Printer| format!("{}:{}", event.system(), event.name());
-        let is_used = |event: &String| {
-            let (system, name) = event.split_once(':').unwrap_or_default();
-            topic.needs().iter().any(|need| need.uses(system, name))
-        };
         let seen = events.iter().filter(|event| self.is_seen(event)).map(name);
         let recorded = self.recorded.events(self.scope.buffer.as_deref());
         let recorded = recorded.filter(|event| !is_foreign(events, &self.known, event));
         let left_out: Vec<String> =
             events.iter().filter(|event| self.unjoined.leaves_out(event)).map(name).collect();
-        let is_used = |event: &String| is_used(event) && !left_out.contains(event);
-        Evidence::of(seen.chain(recorded.cloned()).filter(is_used))
+        let is_used = |event: &String| topic.uses(event) && !left_out.contains(event);
+        let described = events.iter().map(name).filter(|event| topic.uses(event));
+        Evidence::of(seen.chain(recorded.cloned()).filter(is_used), described)
     }
 
     /// The events that an analysis would use if their fields were the kernel's, or if they were of the
     /// kernel's system: imports do not understand every text.
     fn foreign(&self, events: &EventTable, topic: Topic) -> Vec<String> {
-        let is_foreign = |event: &&Printer| {
+        let would_be_used = |event: &&Printer| {
             let (system, name) = (event.system(), event.name());
-            let is_used = |need: &Need| {
-                need.uses(system, name) && self.known.is_foreign(event.format().id)
-                    || need.is_like(system, name)
-            };
-            topic.needs().iter().any(is_used)
+            let is_foreign = self.known.is_foreign(event.format().id);
+            let mut needs = topic.needs().iter();
+            needs.any(|need| need.uses(system, name) && is_foreign || need.is_like(system, name))
         };
-        events.iter().filter(is_foreign).map(|event| format!("{}:{}", event.system(), event.name())).collect()
+        events
+            .iter()
+            .filter(would_be_used)
+            .map(|event| format!("{}:{}", event.system(), event.name()))
+            .collect()
     }
 
     /// Whether there was an event that is needed.

@@ -150,7 +150,7 @@ pub struct TimeOfCpu {
     pub cpu: u32,
     /// In handlers of hardware interrupts.
     pub irq_ns: Option<u64>,
-    /// In soft interrupts, without the hardware interrupts in between, as far as these were recorded.
+    /// In soft interrupts, without the hardware interrupts in between.
     pub softirq_ns: Option<u64>,
     /// How many of both ended.
     pub count: Option<u64>,
@@ -165,10 +165,10 @@ pub struct Irq {
     pub name: String,
     /// From entry to exit.
     pub times: Option<TimesTold>,
-    /// Of that, without others inside, as far as these were recorded.
+    /// Of that, without others inside.
     pub own_ns: Option<u64>,
     /// Exits without an entry: at the beginning, and where events were lost.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
 }
 
 /// A soft interrupt.
@@ -180,19 +180,19 @@ pub struct Softirq {
     pub name: Option<&'static str>,
     /// From entry to exit.
     pub times: Option<TimesTold>,
-    /// Of that, without others inside, as far as these were recorded.
+    /// Of that, without others inside. `None` also if those of hardware were not recorded.
     pub own_ns: Option<u64>,
     /// From when it is raised to its entry, on the same CPU.
     pub latency: Option<TimesTold>,
     /// Exits without an entry: at the beginning, and where events were lost.
-    pub unmatched: u64,
+    pub unmatched: Option<u64>,
 }
 
 impl Irqs {
     /// An analysis of a part of a recording.
     pub fn new(scope: Scope) -> Self {
-        let (cpus, hard, soft, room, evidence) = Default::default();
-        Self { scope, cpus, hard, soft, left_out: 0, room, evidence }
+        let (cpus, hard, soft, room) = Default::default();
+        Self { scope, cpus, hard, soft, left_out: 0, room, evidence: Evidence::all() }
     }
 
     fn enter(&mut self, at: At, kind: Interrupt) {
@@ -321,18 +321,21 @@ impl Analysis for Irqs {
     }
 
     fn answer(self, _: u64, _: &Names<'_>) -> IrqsAnswer {
-        let has_all = |events: &[&str]| self.evidence.has_all(events);
-        let knows_hard = has_all(&["irq:irq_handler_entry", "irq:irq_handler_exit"]);
-        let knows_soft = has_all(&["irq:softirq_entry", "irq:softirq_exit"]);
-        let knows_late = has_all(&["irq:softirq_raise", "irq:softirq_entry"]);
+        let has = |event: &str| self.evidence.has(event);
+        let (hard_ends, soft_ends) = (has("irq:irq_handler_exit"), has("irq:softirq_exit"));
+        let knows_hard = has("irq:irq_handler_entry") && hard_ends;
+        let knows_soft = has("irq:softirq_entry") && soft_ends;
+        let knows_late = has("irq:softirq_raise") && has("irq:softirq_entry");
+        // They come while soft ones are handled.
+        let knows_own = knows_hard && knows_soft;
         let cpus = self.cpus.into_iter().filter(|(number, _)| self.scope.has_cpu(*number));
         let mut answer = IrqsAnswer {
             cpus: cpus
                 .map(|(cpu, of)| TimeOfCpu {
                     cpu,
                     irq_ns: knows_hard.then_some(of.hard),
-                    softirq_ns: knows_soft.then_some(of.soft),
-                    count: (knows_hard && knows_soft).then_some(of.count),
+                    softirq_ns: knows_own.then_some(of.soft),
+                    count: knows_own.then_some(of.count),
                 })
                 .collect(),
             irqs: (self.hard.all.into_iter())
@@ -342,7 +345,7 @@ impl Analysis for Irqs {
                     name: String::from_utf8_lossy(&name).into_owned(),
                     times: knows_hard.then(|| told.times.told()),
                     own_ns: knows_hard.then_some(told.own),
-                    unmatched: told.unmatched,
+                    unmatched: hard_ends.then_some(told.unmatched),
                 })
                 .collect(),
             softirqs: (self.soft.into_iter())
@@ -350,9 +353,9 @@ impl Analysis for Irqs {
                     vector,
                     name: softirq_name(vector),
                     times: knows_soft.then(|| told.times.told()),
-                    own_ns: knows_soft.then_some(told.own),
+                    own_ns: knows_own.then_some(told.own),
                     latency: knows_late.then(|| told.late.told()),
-                    unmatched: told.unmatched,
+                    unmatched: soft_ends.then_some(told.unmatched),
                 })
                 .collect(),
             left_out: self.left_out,
@@ -361,7 +364,10 @@ impl Analysis for Irqs {
             let by_time = other.own_ns.cmp(&one.own_ns);
             by_time.then_with(|| (one.irq, &one.name).cmp(&(other.irq, &other.name)))
         });
-        answer.softirqs.sort_by_key(|softirq| std::cmp::Reverse(softirq.own_ns));
+        answer.softirqs.sort_by_key(|softirq| {
+            let total = softirq.times.map(|times| times.total_ns);
+            std::cmp::Reverse(softirq.own_ns.or(total))
+        });
         answer
     }
 }
@@ -395,12 +401,36 @@ mod tests {
         );
         assert_eq!(softirq.latency.map(|late| (late.count, late.most_ns)), Some((1, 10)));
         let disk = answer.irqs.iter().find(|irq| irq.name == "disk").unwrap();
-        assert_eq!((disk.irq, disk.times.unwrap().count, disk.own_ns, disk.unmatched), (9, 1, Some(30), 0));
-        assert_eq!(answer.irqs.iter().map(|irq| irq.unmatched).sum::<u64>(), 1);
+        assert_eq!(
+            (disk.irq, disk.times.unwrap().count, disk.own_ns, disk.unmatched),
+            (9, 1, Some(30), Some(0))
+        );
+        assert_eq!(answer.irqs.iter().filter_map(|irq| irq.unmatched).sum::<u64>(), 1);
         assert_eq!(
             answer.cpus[0],
             TimeOfCpu { cpu: 0, irq_ns: Some(30), softirq_ns: Some(60), count: Some(2) }
         );
+    }
+
+    #[test]
+    fn what_rests_on_events_that_were_not_recorded_is_unknown() {
+        let told = |events: &[&str]| {
+            let mut irqs = Irqs::new(Scope::default());
+            look(&mut irqs, 10, 0, Known::SoftirqEntry { vector: 1 });
+            look(&mut irqs, 100, 0, Known::SoftirqExit { vector: 1 });
+            look(&mut irqs, 110, 0, Known::IrqEntry { irq: 9, name: b"disk" });
+            look(&mut irqs, 120, 0, Known::IrqExit { irq: 9 });
+            let events = events.iter().map(|event| format!("irq:{event}"));
+            irqs.rests_on(&Evidence::of(events, []));
+            let answer = irqs.answer(200, &Names::none());
+            let (softirq, disk) = (&answer.softirqs[0], &answer.irqs[0]);
+            assert_eq!(softirq.own_ns, answer.cpus[0].softirq_ns);
+            (softirq.times.is_some(), softirq.own_ns, softirq.unmatched, disk.own_ns, disk.unmatched)
+        };
+        let (soft, hard) = (["softirq_entry", "softirq_exit"], ["irq_handler_entry", "irq_handler_exit"]);
+        assert_eq!(told(&[soft, hard].concat()), (true, Some(90), Some(0), Some(10), Some(0)));
+        assert_eq!(told(&soft), (true, None, Some(0), None, None));
+        assert_eq!(told(&[soft[0], hard[0]]), (false, None, None, None, None));
     }
 
     #[test]
@@ -429,6 +459,6 @@ mod tests {
         look(&mut irqs, 10, 0, Known::IrqExit { irq: 9 });
         look(&mut irqs, 10, 1, Known::IrqExit { irq: 9 });
         let answer = irqs.answer(20, &Names::none());
-        assert_eq!((answer.irqs[0].times.unwrap().count, answer.irqs[0].unmatched), (1, 1));
+        assert_eq!((answer.irqs[0].times.unwrap().count, answer.irqs[0].unmatched), (1, Some(1)));
     }
 }

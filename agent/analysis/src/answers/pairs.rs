@@ -105,7 +105,7 @@ const PAIRS: &[Pair] = &[
         counts: true,
     },
     Pair {
-        begins: ("kmem", "kmalloc"),
+        begins: ("kmem", "kmalloc*"),
         ends: SLAB_ENDS,
         same: &["ptr"],
         halves: Halves::Anywhere,
@@ -113,7 +113,7 @@ const PAIRS: &[Pair] = &[
         counts: true,
     },
     Pair {
-        begins: ("kmem", "kmem_cache_alloc"),
+        begins: ("kmem", "kmem_cache_alloc*"),
         ends: SLAB_ENDS,
         same: &["ptr"],
         halves: Halves::Anywhere,

@@ -12,6 +12,7 @@ use super::{
     state::Off,
     tally::Room,
     threads::{Index, Thread, Threads},
+    topic::WAKEUP_EVENTS,
 };
 
 /// Waits that are named: the longest ones.
@@ -59,9 +60,6 @@ pub struct Sched {
     sums: Sums,
     evidence: Evidence,
 }
-
-/// Events that say when a thread is woken.
-pub(super) const WAKEUPS: &[&str] = &["sched:sched_waking", "sched:sched_wakeup"];
 
 /// The counts of CPUs, and of all threads together.
 #[derive(Clone, Debug)]
@@ -114,13 +112,13 @@ pub struct ThreadTime {
     pub comm: String,
     /// It had a CPU.
     pub run_ns: u64,
-    /// It could have run. `None` if wakeups were not recorded: it seems to sleep, or to be blocked, until it
-    /// has the CPU.
+    /// It could have run. This and the next two are `None` if wakeups were not recorded, or of a new thread
+    /// if the first one was not: when it sleeps no longer is not known.
     pub wait_ns: Option<u64>,
     /// It waited for something, and a signal could end that.
-    pub sleep_ns: u64,
+    pub sleep_ns: Option<u64>,
     /// It waited for something that no signal ends, such as a disk (`D`).
-    pub blocked_ns: u64,
+    pub blocked_ns: Option<u64>,
     /// It was stopped, or is traced.
     pub stopped_ns: u64,
     /// Before it was seen for the first time, and where events were lost.
@@ -176,7 +174,7 @@ impl Sched {
     pub fn new(scope: Scope) -> Self {
         let schedule = Schedule::new(scope.others);
         let sums = Sums { scope, cpus: BTreeMap::new(), worst: Vec::new(), room: Room::default() };
-        Self { threads: Threads::default(), schedule, sums, evidence: Evidence::default() }
+        Self { threads: Threads::default(), schedule, sums, evidence: Evidence::all() }
     }
 
     /// What is counted of the thread with an id.
@@ -327,7 +325,7 @@ impl Analysis for Sched {
 
     fn answer(self, end: u64, names: &Names<'_>) -> SchedAnswer {
         let Self { schedule, mut threads, mut sums, evidence } = self;
-        let knows_wakeups = evidence.has_any(WAKEUPS) && evidence.has("sched:sched_switch");
+        let knows_wakeups = evidence.has_any(WAKEUP_EVENTS) && evidence.has("sched:sched_switch");
         let knows_first = evidence.has("sched:sched_wakeup_new");
         let knows_moves = evidence.has("sched:sched_migrate_task");
         schedule.finish(end, &mut threads, &mut sums);
@@ -360,8 +358,8 @@ impl Analysis for Sched {
                 comm: names.thread_text(thread.tid, &thread.name),
                 run_ns: told.runs,
                 wait_ns: knows_wakeups.then_some(told.waits),
-                sleep_ns: told.sleeps,
-                blocked_ns: told.blocked,
+                sleep_ns: knows_wakeups.then_some(told.sleeps),
+                blocked_ns: knows_wakeups.then_some(told.blocked),
                 stopped_ns: told.stopped,
                 unknown_ns: told.unknown,
                 switches: told.switches,

@@ -60,7 +60,12 @@ const fn need(tells: &'static str, is_required: bool, events: &'static [&'static
     }
 }
 
-/// The same, with the stacks of the kernel and of the process behind each.
+/// A need of some of the events that another one names for recording.
+const fn part_of(tells: &'static str, events: &'static [&'static str]) -> Need {
+    Need { tells, is_required: false, events, records: &[], has_stacks: false, of_every_thread: false }
+}
+
+/// The same as [`need`], with the stacks of the kernel and of the process behind each.
 const fn with_stacks(need: Need) -> Need {
     Need { has_stacks: true, ..need }
 }
@@ -73,12 +78,16 @@ const fn of_every_thread(need: Need) -> Need {
 /// Ends of requests come in interrupts.
 const REQUESTS_END: Need =
     of_every_thread(need("when requests to disks are done", false, &["block:block_rq_complete"]));
+const REQUESTS_QUEUED: Need =
+    need("how long requests wait in the queues of disks", false, &["block:block_rq_insert"]);
 /// Requests are given back in interrupts, too.
 const REQUESTS_BACK: Need =
     of_every_thread(need("requests that disks give back", false, &["block:block_rq_requeue"]));
 
 const SWITCHES: &[&str] = &["sched:sched_switch"];
-const WAKEUPS: Need = need("when threads are woken", false, &["sched:sched_waking", "sched:sched_wakeup"]);
+/// Events that say when a thread is woken.
+pub(super) const WAKEUP_EVENTS: &[&str] = &["sched:sched_waking", "sched:sched_wakeup"];
+const WAKEUPS: Need = need("when threads are woken", false, WAKEUP_EVENTS);
 const FIRST_WAKEUPS: Need = need("when new threads are woken", false, &["sched:sched_wakeup_new"]);
 const MOVES: Need = need("moves to other CPUs", false, &["sched:sched_migrate_task"]);
 const NEW: &[&str] = &["sched:sched_process_fork", "task:task_newtask"];
@@ -99,7 +108,7 @@ const SCHED: &[Need] =
 
 const OFFCPU: &[Need] = &[
     with_stacks(need("when threads sleep", true, SWITCHES)),
-    with_stacks(need("who wakes them", false, &["sched:sched_waking", "sched:sched_wakeup"])),
+    with_stacks(need("who wakes them", false, WAKEUP_EVENTS)),
     FIRST_WAKEUPS,
     FORKS,
     EXECS,
@@ -129,41 +138,57 @@ const SYSCALLS: &[Need] = &[
     RENAMED,
 ];
 
-/// Calls that open, read, write and close files, or change which numbers stand for them; kernels of some
-/// machines lack some of them.
-const FILE_CALLS: &[&str] = &[
+/// Calls that open, read, write and sync files, behind the events of any call; kernels of some machines lack
+/// some of them.
+const OPENS: &[&str] = &[
+    "raw_syscalls:sys_enter",
     "syscalls:sys_enter_open",
     "syscalls:sys_enter_openat",
     "syscalls:sys_enter_openat2",
     "syscalls:sys_enter_creat",
-    "syscalls:sys_enter_close",
-    "syscalls:sys_enter_dup",
-    "syscalls:sys_enter_dup2",
-    "syscalls:sys_enter_dup3",
+];
+const READS: &[&str] = &[
+    "raw_syscalls:sys_enter",
     "syscalls:sys_enter_read",
     "syscalls:sys_enter_pread64",
     "syscalls:sys_enter_readv",
     "syscalls:sys_enter_preadv",
     "syscalls:sys_enter_preadv2",
+    "syscalls:sys_enter_recvfrom",
+    "syscalls:sys_enter_recvmsg",
+    "syscalls:sys_enter_sendfile64",
+    "syscalls:sys_enter_copy_file_range",
+    "syscalls:sys_enter_splice",
+];
+const WRITES: &[&str] = &[
+    "raw_syscalls:sys_enter",
     "syscalls:sys_enter_write",
     "syscalls:sys_enter_pwrite64",
     "syscalls:sys_enter_writev",
     "syscalls:sys_enter_pwritev",
     "syscalls:sys_enter_pwritev2",
-    "syscalls:sys_enter_fsync",
-    "syscalls:sys_enter_fdatasync",
-    "syscalls:sys_enter_sendfile64",
-    "syscalls:sys_enter_recvfrom",
-    "syscalls:sys_enter_recvmsg",
     "syscalls:sys_enter_sendto",
     "syscalls:sys_enter_sendmsg",
-    "syscalls:sys_enter_close_range",
-    "syscalls:sys_enter_fcntl",
+    "syscalls:sys_enter_sendfile64",
     "syscalls:sys_enter_copy_file_range",
     "syscalls:sys_enter_splice",
+];
+const SYNCS: &[&str] = &[
+    "raw_syscalls:sys_enter",
+    "syscalls:sys_enter_fsync",
+    "syscalls:sys_enter_fdatasync",
     "syscalls:sys_enter_sync_file_range",
     "syscalls:sys_enter_syncfs",
     "syscalls:sys_enter_sync",
+];
+/// Calls that close files, or change which numbers stand for them.
+const OTHERS: &[&str] = &[
+    "syscalls:sys_enter_close",
+    "syscalls:sys_enter_dup",
+    "syscalls:sys_enter_dup2",
+    "syscalls:sys_enter_dup3",
+    "syscalls:sys_enter_close_range",
+    "syscalls:sys_enter_fcntl",
     "syscalls:sys_enter_socket",
     "syscalls:sys_enter_accept",
     "syscalls:sys_enter_accept4",
@@ -179,39 +204,58 @@ const FILE_CALLS: &[&str] = &[
 ];
 
 /// The same at their ends.
-const FILE_CALLS_END: &[&str] = &[
+const OPENS_END: &[&str] = &[
+    "raw_syscalls:sys_exit",
+    "syscalls:sys_exit_any",
     "syscalls:sys_exit_open",
     "syscalls:sys_exit_openat",
     "syscalls:sys_exit_openat2",
     "syscalls:sys_exit_creat",
-    "syscalls:sys_exit_close",
-    "syscalls:sys_exit_dup",
-    "syscalls:sys_exit_dup2",
-    "syscalls:sys_exit_dup3",
+];
+const READS_END: &[&str] = &[
+    "raw_syscalls:sys_exit",
+    "syscalls:sys_exit_any",
     "syscalls:sys_exit_read",
     "syscalls:sys_exit_pread64",
     "syscalls:sys_exit_readv",
     "syscalls:sys_exit_preadv",
     "syscalls:sys_exit_preadv2",
+    "syscalls:sys_exit_recvfrom",
+    "syscalls:sys_exit_recvmsg",
+    "syscalls:sys_exit_sendfile64",
+    "syscalls:sys_exit_copy_file_range",
+    "syscalls:sys_exit_splice",
+];
+const WRITES_END: &[&str] = &[
+    "raw_syscalls:sys_exit",
+    "syscalls:sys_exit_any",
     "syscalls:sys_exit_write",
     "syscalls:sys_exit_pwrite64",
     "syscalls:sys_exit_writev",
     "syscalls:sys_exit_pwritev",
     "syscalls:sys_exit_pwritev2",
-    "syscalls:sys_exit_fsync",
-    "syscalls:sys_exit_fdatasync",
-    "syscalls:sys_exit_sendfile64",
-    "syscalls:sys_exit_recvfrom",
-    "syscalls:sys_exit_recvmsg",
     "syscalls:sys_exit_sendto",
     "syscalls:sys_exit_sendmsg",
-    "syscalls:sys_exit_close_range",
-    "syscalls:sys_exit_fcntl",
+    "syscalls:sys_exit_sendfile64",
     "syscalls:sys_exit_copy_file_range",
     "syscalls:sys_exit_splice",
+];
+const SYNCS_END: &[&str] = &[
+    "raw_syscalls:sys_exit",
+    "syscalls:sys_exit_any",
+    "syscalls:sys_exit_fsync",
+    "syscalls:sys_exit_fdatasync",
     "syscalls:sys_exit_sync_file_range",
     "syscalls:sys_exit_syncfs",
     "syscalls:sys_exit_sync",
+];
+const OTHERS_END: &[&str] = &[
+    "syscalls:sys_exit_close",
+    "syscalls:sys_exit_dup",
+    "syscalls:sys_exit_dup2",
+    "syscalls:sys_exit_dup3",
+    "syscalls:sys_exit_close_range",
+    "syscalls:sys_exit_fcntl",
     "syscalls:sys_exit_socket",
     "syscalls:sys_exit_accept",
     "syscalls:sys_exit_accept4",
@@ -229,24 +273,24 @@ const FILE_CALLS_END: &[&str] = &[
 const IO: &[Need] = &[
     need("when requests come to disks", false, &["block:block_rq_issue"]),
     REQUESTS_END,
-    need("how long requests wait in the queues of disks", false, &["block:block_rq_insert"]),
+    REQUESTS_QUEUED,
     REQUESTS_BACK,
     Need {
-        tells: "which files are opened, read and written",
-        is_required: false,
-        events: &["syscalls:sys_enter_*", "raw_syscalls:sys_enter"],
-        records: FILE_CALLS,
-        has_stacks: false,
-        of_every_thread: false,
+        records: OTHERS,
+        ..need("which files are used", false, &["syscalls:sys_enter_*", "raw_syscalls:sys_enter"])
     },
     Need {
-        tells: "how much is read and written, and how long that takes",
-        is_required: false,
-        events: &["syscalls:sys_exit_*", "raw_syscalls:sys_exit"],
-        records: FILE_CALLS_END,
-        has_stacks: false,
-        of_every_thread: false,
+        records: OTHERS_END,
+        ..need("for how long they are used", false, &["syscalls:sys_exit_*", "raw_syscalls:sys_exit"])
     },
+    Need { records: OPENS.split_at(1).1, ..need("when files are opened", false, OPENS) },
+    Need { records: OPENS_END.split_at(2).1, ..need("how long opening takes", false, OPENS_END) },
+    Need { records: READS.split_at(1).1, ..need("when files are read", false, READS) },
+    Need { records: READS_END.split_at(2).1, ..need("how much is read", false, READS_END) },
+    Need { records: WRITES.split_at(1).1, ..need("when files are written", false, WRITES) },
+    Need { records: WRITES_END.split_at(2).1, ..need("how much is written", false, WRITES_END) },
+    Need { records: SYNCS.split_at(1).1, ..need("when threads wait until it is on a disk", false, SYNCS) },
+    Need { records: SYNCS_END.split_at(2).1, ..need("for how long they do", false, SYNCS_END) },
     need("which threads share their files", false, &["task:task_newtask"]),
     FORKS,
     need("when files are closed as another program runs", false, &["sched:sched_process_exec"]),
@@ -259,11 +303,6 @@ const IRQS_BEGIN: &[&str] = &["irq:irq_handler_entry", "irq:softirq_entry"];
 const IRQS_END: &[&str] = &["irq:irq_handler_exit", "irq:softirq_exit"];
 
 const SOFTIRQS_DUE: Need = need("when soft interrupts are due", false, &["irq:softirq_raise"]);
-
-/// A need of some of the events that another one names for recording.
-const fn part_of(tells: &'static str, events: &'static [&'static str]) -> Need {
-    Need { tells, is_required: false, events, records: &[], has_stacks: false, of_every_thread: false }
-}
 
 const IRQ: &[Need] = &[
     Need { records: IRQS_BEGIN, ..need("when interrupts begin", true, IRQS_BEGIN) },
@@ -292,43 +331,28 @@ const LOCKS: &[Need] = &[
     RENAMED,
 ];
 
+/// Events that say what the kernel takes, and what from its caches.
+pub(super) const KMALLOCS: &[&str] = &["kmem:kmalloc", "kmem:kmalloc_node"];
+pub(super) const CACHE_ALLOCS: &[&str] = &["kmem:kmem_cache_alloc", "kmem:kmem_cache_alloc_node"];
+
 const MEMORY: &[Need] = &[
     need("which pages are taken", false, &["kmem:mm_page_alloc"]),
     need("which pages are given back", false, &["kmem:mm_page_free"]),
-    Need {
-        tells: "what the kernel takes for itself",
-        is_required: false,
-        events: &["kmem:kmalloc*", "kmem:kmem_cache_alloc*"],
-        records: &["kmem:kmalloc", "kmem:kmem_cache_alloc"],
-        has_stacks: false,
-        of_every_thread: false,
-    },
-    Need {
-        tells: "what of that it gives back",
-        is_required: false,
-        events: &["kmem:kfree", "kmem:kmem_cache_free"],
-        records: &["kmem:kfree", "kmem:kmem_cache_free"],
-        has_stacks: false,
-        of_every_thread: false,
-    },
+    // Kernels from 6.1 on have no events of their own for memory of a node.
+    Need { records: KMALLOCS, ..need("what the kernel takes for itself", false, KMALLOCS) },
+    Need { records: CACHE_ALLOCS, ..need("what it takes from its caches", false, CACHE_ALLOCS) },
+    need("what of that it gives back", false, &["kmem:kfree"]),
+    need("what it gives back to its caches", false, &["kmem:kmem_cache_free"]),
     need("page faults of processes", false, &["exceptions:page_fault_user"]),
     need("page faults of the kernel", false, &["exceptions:page_fault_kernel"]),
-    Need {
-        tells: "when threads have to find memory",
-        is_required: false,
-        events: &["vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"],
-        records: &["vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"],
-        has_stacks: false,
-        of_every_thread: false,
-    },
-    Need {
-        tells: "when threads have to find memory of their control group",
-        is_required: false,
-        events: &["vmscan:mm_vmscan_memcg_reclaim_begin", "vmscan:mm_vmscan_memcg_reclaim_end"],
-        records: &["vmscan:mm_vmscan_memcg_reclaim_begin", "vmscan:mm_vmscan_memcg_reclaim_end"],
-        has_stacks: false,
-        of_every_thread: false,
-    },
+    need("when threads have to find memory", false, &["vmscan:mm_vmscan_direct_reclaim_begin"]),
+    need("when they have found it", false, &["vmscan:mm_vmscan_direct_reclaim_end"]),
+    need(
+        "when threads have to find memory of their control group",
+        false,
+        &["vmscan:mm_vmscan_memcg_reclaim_begin"],
+    ),
+    need("when they have found that", false, &["vmscan:mm_vmscan_memcg_reclaim_end"]),
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
     EXECS,
@@ -351,6 +375,8 @@ const SUMMARY: &[Need] = &[
     SOFTIRQS_DUE,
     need("when requests come to disks", false, &["block:block_rq_issue"]),
     REQUESTS_END,
+    REQUESTS_QUEUED,
+    REQUESTS_BACK,
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
     EXECS,
@@ -404,6 +430,12 @@ impl Topic {
         }
     }
 
+    /// Whether it uses an event: `system:name`.
+    pub(super) fn uses(self, event: &str) -> bool {
+        let (system, name) = event.split_once(':').unwrap_or_default();
+        self.needs().iter().any(|need| need.uses(system, name))
+    }
+
     /// The events that are to be recorded with stacks for it, as `system:name`.
     pub fn stacks(self) -> impl Iterator<Item = &'static str> {
         self.needs().iter().filter(|need| need.has_stacks).flat_map(|need| need.records.iter().copied())
@@ -433,6 +465,12 @@ impl Need {
     pub(super) fn is_like(&self, system: &str, name: &str) -> bool {
         let mut names = self.events.iter().filter_map(|event| event.split_once(':'));
         system == "text" && names.any(|(_, wanted)| wanted == name)
+    }
+
+    /// Whether all of its events meet another need, whose absence says that it is not met either.
+    pub(super) fn is_part_of(&self, other: &Self) -> bool {
+        let mut events = self.events.iter().filter_map(|event| event.split_once(':'));
+        events.all(|(system, name)| other.is_met_by(system, name))
     }
 
     /// Whether an event is one of those that are needed.

@@ -122,6 +122,8 @@ fn odd(path: &Path) {
     }
     made.switch((30 * MS, 0), (1, 2), 2);
     made.switch((32 * MS, 0), (2, 1), 0);
+    // Without wakeups it would not be known that the first thread is blocked.
+    made.wake((99 * MS, 0), 0, 2);
     made.at((100 * MS, 0), 0, "block_rq_complete", &[&request[..], &[rwbs]].concat());
     made.switch((100 * MS, 0), (0, 0), 2);
     made.switch((100 * MS, 1), (3, 1), 0);

@@ -369,6 +369,7 @@ impl Knows {
     fn of(evidence: &Evidence) -> Self {
         let [opens, reads, writes, syncs] = [calls::OPENS, calls::READS, calls::WRITES, calls::SYNCS]
             .map(|names| names.iter().any(|name| evidence.has_calls(name)));
+        let closes = calls::CLOSES.iter().any(|name| evidence.has_calls(name));
         let issued = evidence.has("block:block_rq_issue");
         Self {
             issued,
@@ -379,7 +380,7 @@ impl Knows {
             reads,
             writes,
             syncs,
-            calls: evidence.has_calls("*"),
+            calls: opens || reads || writes || syncs || closes,
             call_begins: evidence.has_call_begins("*"),
             call_ends: evidence.has_call_ends("*"),
         }

@@ -146,6 +146,8 @@ pub(super) const WRITES: &[&str] = &[
     "copy_file_range",
     "splice",
 ];
+/// Calls that close files.
+pub(super) const CLOSES: &[&str] = &["close", "close_range"];
 /// Calls that wait for the disk.
 pub(super) const SYNCS: &[&str] = &["fsync", "fdatasync", "sync_file_range", "syncfs", "sync"];
 

@@ -126,7 +126,7 @@ impl Io {
             losses: 0,
             initial: None,
             device_names: BTreeMap::new(),
-            evidence: Evidence::default(),
+            evidence: Evidence::all(),
         }
     }
 

@@ -116,7 +116,7 @@ impl Locks {
             losses: 0,
             awaits: None,
             generation: 0,
-            evidence: Evidence::default(),
+            evidence: Evidence::all(),
         }
     }
 

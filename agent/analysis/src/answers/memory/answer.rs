@@ -11,6 +11,7 @@ use super::{
     slab::{self, Cache, Site, Slab},
     told::{OfOrder, Reclaimed, Reclaims, Told},
 };
+use crate::answers::topic::{CACHE_ALLOCS, KMALLOCS};
 use crate::answers::who::Who;
 use crate::answers::{Names, Tid, TimesTold};
 use ftrace_event::stacks::symbol;
@@ -96,7 +97,8 @@ pub struct KernelMemory {
 }
 
 /// Objects of the kernel. Counts are `None` where the events that tell them were not recorded; those of all
-/// objects if those of `kmalloc` or of caches were not.
+/// objects if those of `kmalloc` or of caches were not. What is taken from caches is told to be given back by
+/// `kmem_cache_free`, all else by `kfree`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlabCounts {
     /// How many were taken.
@@ -213,8 +215,13 @@ impl MemoryAnswer {
         let knows = Knows {
             taken: evidence.has("kmem:mm_page_alloc"),
             freed: evidence.has("kmem:mm_page_free"),
-            slab_taken: evidence.has_all(&["kmem:kmalloc*", "kmem:kmem_cache_alloc*"]),
-            slab_given: evidence.has_all(&["kmem:kfree", "kmem:kmem_cache_free"]),
+            objects: [
+                OfObjects { taken: evidence.has_described(KMALLOCS), given: evidence.has("kmem:kfree") },
+                OfObjects {
+                    taken: evidence.has_described(CACHE_ALLOCS),
+                    given: evidence.has("kmem:kmem_cache_free"),
+                },
+            ],
             reclaims: ["direct", "memcg"].map(|of| {
                 ["begin", "end"]
                     .iter()
@@ -246,12 +253,39 @@ struct Knows {
     taken: bool,
     /// Pages that are freed.
     freed: bool,
-    /// All objects of the kernel that are taken.
-    slab_taken: bool,
-    /// All that are given back.
-    slab_given: bool,
+    /// Objects of `kmalloc`, and of caches.
+    objects: [OfObjects; 2],
     /// Reclaims of the machine, and of a group.
     reclaims: [bool; 2],
+}
+
+/// What is known of objects of the kernel.
+#[derive(Clone, Copy, Debug)]
+struct OfObjects {
+    /// All that are taken.
+    taken: bool,
+    /// All that are given back.
+    given: bool,
+}
+
+impl OfObjects {
+    /// What is known of those of both.
+    fn and(self, other: Self) -> Self {
+        Self { taken: self.taken && other.taken, given: self.given && other.given }
+    }
+}
+
+impl Knows {
+    /// What is known of all objects of the kernel.
+    fn all_objects(&self) -> OfObjects {
+        let [of_kmalloc, of_caches] = self.objects;
+        of_kmalloc.and(of_caches)
+    }
+
+    /// What is known of the objects of a cache.
+    fn objects_of(&self, cache: Cache) -> OfObjects {
+        self.objects[usize::from(cache != Cache::Kmalloc)]
+    }
 }
 
 /// Sums up what is asked about.
@@ -316,7 +350,7 @@ impl<'t> Teller<'t, '_> {
             let of_orders = told.orders.iter().map(|(order, of)| count(of).saturating_mul(1 << order));
             of_orders.fold(0, u64::saturating_add)
         };
-        let Knows { taken, freed, slab_taken, reclaims: knows_reclaims, .. } = self.knows;
+        let Knows { taken, freed, reclaims: knows_reclaims, .. } = self.knows;
         let [reclaim, group_reclaim] = [false, true].map(|is_of_group| {
             let open = reclaims.filter(|of| of.is_of_group == is_of_group).map(|of| of.since);
             let of_kind = usize::from(is_of_group);
@@ -334,7 +368,7 @@ impl<'t> Teller<'t, '_> {
             kept: (taken && freed).then_some(kept),
             unknown: taken.then_some(unknown),
             peak: self.memory.peak(told.growth).filter(|_| taken && freed),
-            kernel_bytes: slab_taken.then_some(kernel_bytes),
+            kernel_bytes: self.knows.all_objects().taken.then_some(kernel_bytes),
             user_faults: knows("exceptions:page_fault_user").then_some(told.user_faults),
             kernel_faults: knows("exceptions:page_fault_kernel").then_some(told.kernel_faults),
             reclaim,
@@ -380,22 +414,26 @@ impl<'t> Teller<'t, '_> {
 
     fn kernel(&self) -> KernelMemory {
         let slab = &self.memory.slab;
-        let Knows { slab_taken, slab_given, .. } = self.knows;
+        let knows_all = self.knows.all_objects();
         let mut sum = OfSites::default();
-        let mut sites: BTreeMap<u64, OfSites> = BTreeMap::new();
+        let mut sites: BTreeMap<u64, (OfSites, OfObjects)> = BTreeMap::new();
         let mut caches: BTreeMap<(Cache, u64), OfSites> = BTreeMap::new();
         for (site, told) in &slab.told {
             if told.is_empty() || !self.is_asked(site.who) {
                 continue;
             }
             sum.add(site, told);
-            sites.entry(site.code).or_default().add(site, told);
+            // Each record of the code is there, whatever others are not.
+            let knows = OfObjects { taken: true, ..self.knows.objects_of(site.cache) };
+            let (of, known) = sites.entry(site.code).or_insert_with(|| (OfSites::default(), knows));
+            of.add(site, told);
+            *known = known.and(knows);
             caches.entry((site.cache, site.size)).or_default().add(site, told);
         }
         let mut sites: Vec<AllocationSite> = (sites.into_iter())
-            .map(|(address, of)| AllocationSite {
+            .map(|(address, (of, known))| AllocationSite {
                 call_site: self.call_site(address),
-                counts: of.counts(slab_given),
+                counts: of.counts(known),
             })
             .collect();
         sites.sort_by_key(|site| Reverse((site.counts.allocated_bytes, site.counts.count)));
@@ -403,13 +441,12 @@ impl<'t> Teller<'t, '_> {
             .map(|((cache, object_bytes), of)| KernelCache {
                 name: name(slab, cache),
                 object_bytes,
-                counts: of.counts(slab_given),
+                counts: of.counts(self.knows.objects_of(cache)),
             })
             .collect();
         caches.sort_by_key(|cache| Reverse((cache.counts.allocated_bytes, cache.counts.count)));
-        let sum = if slab_taken { sum.counts(slab_given) } else { SlabCounts::default() };
-        let unmatched = (slab_taken && slab_given).then_some(slab.unmatched);
-        KernelMemory { sum, sites, caches, unmatched }
+        let unmatched = (knows_all.taken && knows_all.given).then_some(slab.unmatched);
+        KernelMemory { sum: sum.counts(knows_all), sites, caches, unmatched }
     }
 
     fn call_site(&self, address: u64) -> String {
@@ -459,21 +496,22 @@ impl OfSites {
         }
     }
 
-    fn counts(&self, knows_given: bool) -> SlabCounts {
+    fn counts(&self, knows: OfObjects) -> SlabCounts {
         let told = &self.told;
-        let if_given = |count: u64| knows_given.then_some(count);
+        let if_taken = |count: u64| knows.taken.then_some(count);
+        let if_both = |count: u64| if_taken(count).filter(|_| knows.given);
         SlabCounts {
-            count: Some(told.count),
-            requested_bytes: Some(told.requested),
-            allocated_bytes: Some(self.allocated),
-            failed: Some(told.failed),
-            freed: if_given(told.freed),
-            freed_bytes: if_given(self.freed),
-            kept: if_given(told.kept),
-            kept_bytes: if_given(self.kept),
-            unknown: Some(if knows_given { told.unknown } else { told.count }),
-            unseen: if_given(told.unseen),
-            lifetimes: knows_given.then(|| told.lifetimes.told()),
+            count: if_taken(told.count),
+            requested_bytes: if_taken(told.requested),
+            allocated_bytes: if_taken(self.allocated),
+            failed: if_taken(told.failed),
+            freed: if_both(told.freed),
+            freed_bytes: if_both(self.freed),
+            kept: if_both(told.kept),
+            kept_bytes: if_both(self.kept),
+            unknown: if_taken(if knows.given { told.unknown } else { told.count }),
+            unseen: if_both(told.unseen),
+            lifetimes: if_both(0).map(|_| told.lifetimes.told()),
         }
     }
 }

@@ -100,7 +100,7 @@ impl Memory {
             pages_unmatched: 0,
             pages_unseen: 0,
             reclaims_unmatched: 0,
-            evidence: Evidence::default(),
+            evidence: Evidence::all(),
         }
     }
 

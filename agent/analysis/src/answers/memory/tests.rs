@@ -367,3 +367,30 @@ fn hostile_records_are_counted_and_bounded() {
     assert_eq!((answer.kernel.sum.unseen.unwrap(), answer.kernel.sum.kept.unwrap()), (3, 1));
     assert_eq!(answer.threads[0].reclaim.unwrap().pages, u64::MAX);
 }
+
+#[test]
+fn objects_of_kmalloc_and_of_caches_are_known_each_by_their_own_events() {
+    let told = |events: &[&str], described: &[&str]| {
+        let mut story = Story::new();
+        story.take(10, 1, (0x1000, 0x10), None);
+        story.take(20, 1, (0x2000, 0x20), Some(b"dentry"));
+        story.of_thread(30, 1, Known::SlabFree { address: 0x1000 });
+        let [events, described] = [events, described].map(|of| of.iter().map(|name| format!("kmem:{name}")));
+        story.0.rests_on(&Evidence::of(events, described));
+        let KernelMemory { sum, sites, caches, .. } = story.answer().kernel;
+        let site = |of: &str| sites.iter().find(|site| site.call_site == of).map(|site| site.counts.kept);
+        let cache = |of: &str| caches.iter().find(|cache| cache.name.as_deref() == Some(of)).unwrap();
+        let of_cache = |of: &str| (cache(of).counts.count, cache(of).counts.kept);
+        let of_sites = [site("0x10").unwrap(), site("0x20").unwrap()];
+        (of_sites, [of_cache("kmalloc"), of_cache("dentry")], (sum.count, sum.kept))
+    };
+    let (kmalloc, all) = (["kmalloc", "kfree"], ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"]);
+    let known = ([Some(0), Some(1)], [(Some(1), Some(0)), (Some(1), Some(1))], (Some(2), Some(1)));
+    assert_eq!(told(&all, &[]), known);
+    let of_kmalloc = ([Some(0), None], [(Some(1), Some(0)), (None, None)], (None, None));
+    assert_eq!(told(&kmalloc, &[]), of_kmalloc);
+    // The kernel has an event more, which was not recorded.
+    let cache_of_kmalloc = (None, None);
+    let expected = ([Some(0), Some(1)], [cache_of_kmalloc, (Some(1), Some(1))], (None, None));
+    assert_eq!(told(&all, &["kmalloc_node"]), expected);
+}

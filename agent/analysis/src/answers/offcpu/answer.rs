@@ -150,7 +150,7 @@ impl OffCpuAnswer {
             .map(|(reason, Told { times, waits, open: open_ns })| ReasonTime {
                 reason,
                 times: times.told(),
-                wait_ns: (off_cpu.knows_wakeups || reason == Reason::Cpu).then_some(waits),
+                wait_ns: (off_cpu.knows_wakeups() || reason == Reason::Cpu).then_some(waits),
                 open_ns,
             })
             .collect();
@@ -167,7 +167,7 @@ impl OffCpuAnswer {
                 tid,
                 comm,
                 times: times.told(),
-                wait_ns: off_cpu.knows_wakeups.then_some(waits),
+                wait_ns: off_cpu.knows_wakeups().then_some(waits),
                 open_ns,
                 unknown_ns,
                 mostly,
@@ -230,7 +230,7 @@ impl Teller<'_, '_> {
         stack: StackParts,
         of: OfStack,
     ) -> OffCpuStack {
-        let chains = of.chains.into_iter().filter(|_| self.off_cpu.knows_wakeups);
+        let chains = of.chains.into_iter().filter(|_| self.off_cpu.knows_wakeups());
         let mut wakers: Vec<Wakers> = chains
             .map(|(chain, count, total_ns)| {
                 let chain = self.off_cpu.sums.chains.links(chain).map(|link| self.link(link)).collect();
@@ -247,7 +247,7 @@ impl Teller<'_, '_> {
             kernel,
             user,
             times: of.sum.times.told(),
-            wait_ns: (self.off_cpu.knows_wakeups || state == Off::Preempted).then_some(of.sum.waits),
+            wait_ns: (self.off_cpu.knows_wakeups() || state == Off::Preempted).then_some(of.sum.waits),
             open_ns: of.sum.open,
             wakers,
         }

@@ -26,11 +26,11 @@ pub use self::{
 use super::{
     Analysis, At, Event, Evidence, Frames, Known, Names, Scope, Tid, Times, Topic, Wakeup,
     parts::{Parts, StackParts},
-    sched::WAKEUPS,
     schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},
     state::Off,
     tally::Room,
     threads::{Index, Thread, Threads},
+    topic::WAKEUP_EVENTS,
     who::Who,
 };
 
@@ -171,8 +171,7 @@ pub struct OffCpu {
     awaits: Option<Awaits>,
     /// How often all threads were forgotten.
     generation: u32,
-    /// Whether records say when threads are woken.
-    knows_wakeups: bool,
+    evidence: Evidence,
 }
 
 /// The counts of all threads together.
@@ -272,8 +271,13 @@ impl OffCpu {
             sums: Sums { scope, chains, rooms, sleeper: None, woken: None },
             awaits: None,
             generation: 0,
-            knows_wakeups: true,
+            evidence: Evidence::all(),
         }
+    }
+
+    /// Whether records say when threads are woken.
+    fn knows_wakeups(&self) -> bool {
+        self.evidence.has_any(WAKEUP_EVENTS)
     }
 
     /// Counts what has not ended at the end.
@@ -397,7 +401,7 @@ impl Analysis for OffCpu {
     }
 
     fn rests_on(&mut self, evidence: &Evidence) {
-        self.knows_wakeups = evidence.has_any(WAKEUPS);
+        self.evidence = evidence.clone();
     }
 
     fn answer(self, end: u64, names: &Names<'_>) -> OffCpuAnswer {

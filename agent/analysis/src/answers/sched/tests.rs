@@ -42,7 +42,8 @@ fn of(answer: &SchedAnswer, tid: Tid) -> ThreadTime {
 }
 
 fn spans(thread: &ThreadTime) -> [u64; 5] {
-    [thread.run_ns, thread.wait_ns.unwrap(), thread.sleep_ns, thread.blocked_ns, thread.unknown_ns]
+    let [wait, sleep, blocked] = [thread.wait_ns, thread.sleep_ns, thread.blocked_ns].map(Option::unwrap);
+    [thread.run_ns, wait, sleep, blocked, thread.unknown_ns]
 }
 
 /// 7 runs, is preempted by 8, runs again, sleeps, is woken and waits for 8, and ends.

@@ -104,7 +104,7 @@ impl Summary {
             started: 0,
             killed: Vec::new(),
             killed_more: 0,
-            evidence: Evidence::default(),
+            evidence: Evidence::all(),
             scope,
         }
     }
@@ -335,6 +335,20 @@ mod tests {
         again.restart(131 * MS);
         let odd = again.answer(132 * MS, &Names::none()).odd;
         assert_eq!(odd, [Oddity::Blocked { tid: 1, comm: "one".to_owned(), blocked_ns: MS }]);
+    }
+
+    #[test]
+    fn who_may_have_been_woken_is_not_blocked() {
+        let story = |events: &[&str]| {
+            let mut summary = Summary::new(Scope::default(), SyscallTable::of_machine("x86_64"));
+            look(&mut summary, 0, switch(2, 2, 1));
+            look(&mut summary, 90, switch(1, 1, 2));
+            let events = events.iter().map(|event| format!("sched:{event}"));
+            summary.rests_on(&Evidence::of(events, []));
+            summary.answer(100, &Names::none()).odd.len()
+        };
+        let recorded = ["sched_switch", "sched_waking", "sched_wakeup_new"];
+        assert_eq!((story(&recorded), story(&recorded[..1])), (1, 0));
     }
 
     #[test]

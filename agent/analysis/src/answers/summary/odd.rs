@@ -219,18 +219,19 @@ fn requests(disks: &[IoDevice]) -> impl Iterator<Item = Oddity> {
 
 fn blocked(sched: &SchedAnswer) -> Vec<Oddity> {
     let mut found: Vec<_> = (sched.threads.iter())
-        .filter(|of| {
-            let wait = of.wait_ns.unwrap_or(0);
-            let known = [of.run_ns, wait, of.sleep_ns, of.blocked_ns, of.stopped_ns, of.unknown_ns];
-            let whole: u128 = known.into_iter().map(u128::from).sum();
-            of.blocked_ns != 0 && u128::from(of.blocked_ns) * 100 >= whole * u128::from(BLOCKED)
+        .filter_map(|of| {
+            let (wait, sleep, blocked) = (of.wait_ns?, of.sleep_ns?, of.blocked_ns?);
+            let all = [of.run_ns, wait, sleep, blocked, of.stopped_ns, of.unknown_ns];
+            let whole: u128 = all.into_iter().map(u128::from).sum();
+            let is_odd = blocked != 0 && u128::from(blocked) * 100 >= whole * u128::from(BLOCKED);
+            is_odd.then_some((of, blocked))
         })
         .collect();
-    found.sort_by_key(|of| std::cmp::Reverse(of.blocked_ns));
-    let told = found.into_iter().take(ROWS).map(|of| Oddity::Blocked {
+    found.sort_by_key(|(_, blocked)| std::cmp::Reverse(*blocked));
+    let told = found.into_iter().take(ROWS).map(|(of, blocked_ns)| Oddity::Blocked {
         tid: of.tid,
         comm: of.comm.clone(),
-        blocked_ns: of.blocked_ns,
+        blocked_ns,
     });
     told.collect()
 }
