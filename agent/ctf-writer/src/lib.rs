@@ -86,14 +86,14 @@ pub use published::{
     State as Published, Stream as PublishedStream, Trace as PublishedTrace,
 };
 use recording::{Description, ExportError, Format, Job, Recording};
-use schema::{Channel, Clock, Rules, Trace};
+use schema::{Channel, Choice, Clock, Rules, Trace};
 use stdx::output::Directory;
 pub use stream::PACKET as PACKET_BYTES;
 use stream::{EventHeader, StreamOptions, StreamWriter};
 use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::Ledger;
-use tracedat::provenance::BufferName;
+use tracedat::provenance::{BufferName, EventName};
 pub use writer::{Chunk, Taken, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
@@ -152,6 +152,7 @@ impl Format for Ctf {
         let mut provenance = recording.provenance(states.first());
         let renamed = rename(&mut provenance.buffers, &trace.channels);
         job.not_carried("buffers whose names files cannot have: only import finds these", renamed);
+        provenance.events = self.renamed_events(recording, &trace.channels);
         trace.provenance = recording::description::texts(&provenance, job);
         Metadata::create(&dir)?.tell(&trace)?;
         let shapes = Shapes::default();
@@ -332,6 +333,26 @@ impl Ctf {
         }
     }
 
+    /// The events whose names in LTTng's layout do not tell those of the recording.
+    fn renamed_events(self, recording: &Recording<'_>, channels: &[Channel]) -> Vec<EventName> {
+        if self != Self::Lttng {
+            return Vec::new();
+        }
+        let renamed = |printer: &Printer| {
+            let (system, name) = (printer.system(), printer.name());
+            let renamed = channels.iter().find_map(|channel| {
+                let Choice::One(id) = channel.rules.get(Printer::format(printer).id)?.choice else {
+                    return None;
+                };
+                Some(channel.events.get(id as usize)?.name.clone())
+            })?;
+            let is_told =
+                kernel_names::event(&renamed).is_some_and(|(of, known)| of == system && known == name);
+            (!is_told).then(|| EventName { system: system.to_owned(), name: name.to_owned(), renamed })
+        };
+        recording.events().iter().filter_map(renamed).collect()
+    }
+
     /// The provenance of a recording that goes on, as far as its head has it: nothing has been counted.
     fn provenance_of_head(
         self,
@@ -346,6 +367,7 @@ impl Ctf {
         let of_events = channels.iter().filter(|channel| channel.buffer != lttng::STATE_BUFFER);
         provenance.buffers = of_events.map(buffer).collect();
         rename(&mut provenance.buffers, channels);
+        provenance.events = self.renamed_events(recording, channels);
         for ledger in &mut provenance.ledgers {
             let (only, choices) = (std::mem::take(&mut ledger.only), std::mem::take(&mut ledger.choices));
             *ledger = Ledger { version: ledger.version, only, choices, ..Ledger::default() };

@@ -32,6 +32,7 @@ pub(crate) fn take(texts: Texts, sink: &mut Sink<'_>) -> Option<Provenance> {
     }
     facts.provenance.clone_from(&provenance);
     facts.provenance.threads = Threads::default();
+    facts.provenance.events = Vec::new();
     Some(provenance)
 }
 

@@ -130,16 +130,42 @@ fn call_stacks_of_lttng_are_stacks() {
 #[test]
 fn names_of_ftrace_are_only_for_what_readers_expect_of_them() {
     let cases = [
-        ("struct { u32 size; u32 n; u64 caller[ n ]; }", &[1, 1, 5, 0][..], "ftrace:kernel_stack"),
-        ("struct { u32 size; u32 n; u32 caller[ n ]; }", &[1, 1, 5], "ftrace:kernel_stack_2"),
-        ("struct { u32 size; u64 caller; }", &[1, 5, 0], "ftrace:kernel_stack_2"),
+        ("kernel_stack", "u32 size; u32 n; u64 caller[ n ];", &[1, 1, 5, 0][..], true),
+        ("kernel_stack", "u32 size; u32 n; u32 caller[ n ];", &[1, 1, 5], false),
+        ("kernel_stack", "u32 size; u64 caller;", &[1, 5, 0], false),
+        ("user_stack", "u32 tgid; u64 caller[ 2 ];", &[1, 5, 0, 6, 0], true),
+        ("user_stack", "u32 tgid; string caller;", &[1, 0x0061_6161], false),
+        ("bprint", "u64 ip; u64 fmt; u32 n; u32 buf[ n ];", &[1, 0, 2, 0, 1, 7], true),
+        ("bprint", "u64 ip; u64 fmt; u32 n; u64 buf[ n ];", &[1, 0, 2, 0, 1, 7, 0], false),
+        ("bprint", "u64 ip; string fmt; u32 n; u32 buf[ n ];", &[1, 0, 0x0061_6161, 1, 7], false),
+        ("print", "u64 ip; string buf;", &[1, 0, 0x0061_6161], true),
+        ("print", "u64 ip; u32 buf;", &[1, 0, 7], false),
+        ("print", "u32 ip; string buf;", &[1, 0x0061_6161], false),
+        ("bputs", "u64 ip; u64 str;", &[1, 0, 2, 0], true),
+        ("bputs", "u64 ip; string str;", &[1, 0, 0x0061_6161], false),
+        (
+            "func_repeats",
+            "u64 ip; u64 parent_ip; u32 count; u32 top_delta_ts; u32 bottom_delta_ts;",
+            &[1; 7],
+            true,
+        ),
+        (
+            "func_repeats",
+            "u64 ip; u64 parent_ip; string count; u32 top_delta_ts; u32 bottom_delta_ts;",
+            &[1, 0, 1, 0, 0x0061_6161, 1, 1],
+            false,
+        ),
     ];
-    for (fields, values, name) in cases {
-        let dir = tempfile::tempdir().unwrap();
-        let event = format!("name = \"ftrace:kernel_stack\"; fields := {fields};");
-        trace(dir.path(), "", &event, 0, &[&words(values)]);
-        let (file, _) = imported(dir.path());
-        assert_eq!(records(&file)[0].1, name, "{fields}");
+    for (name, fields, values, is_of_ftrace) in cases {
+        // In LTTng's layout they have no system.
+        for (env, system) in [("", "ftrace:"), ("tracer_name = \"lttng-modules\";", "")] {
+            let dir = tempfile::tempdir().unwrap();
+            let event = format!("name = \"{system}{name}\"; fields := struct {{ {fields} }};");
+            trace(dir.path(), env, &event, 0, &[&words(values)]);
+            let (file, _) = imported(dir.path());
+            let expected = format!("ftrace:{name}{}", if is_of_ftrace { "" } else { "_2" });
+            assert_eq!(records(&file)[0].1, expected, "{fields}");
+        }
     }
     // Its text goes to the record's end, as readers find it.
     let dir = tempfile::tempdir().unwrap();

@@ -168,6 +168,7 @@ impl Recording<'_> {
             }),
             recorder: Some(self.recorder()),
             buffers: buffer_names(self).into_iter().map(buffer).collect(),
+            events: Vec::new(),
             threads: self.threads(state),
             ledgers,
         }

@@ -29,6 +29,8 @@ const MAX_PIECES: usize = 2 * MAX_MEMBER / PIECE;
 const MAX_THREADS: usize = 1 << 17;
 /// Most buffers that are read.
 const MAX_BUFFERS: usize = 1 << 12;
+/// Most events that are read: numbers of events have 16 bits.
+const MAX_EVENTS: usize = 1 << 16;
 /// Most ledgers that are written and read.
 const MAX_LEDGERS: usize = 1 << 12;
 
@@ -43,6 +45,8 @@ pub struct Provenance {
     pub recorder: Option<Recorder>,
     /// The buffers, in their order.
     pub buffers: Vec<BufferName>,
+    /// Events whose names in the format do not tell those in the recording.
+    pub events: Vec<EventName>,
     /// Threads with their names and processes.
     pub threads: Threads,
     /// The ledgers, of which importers take the choices of threads, CPUs and events, and the counts of events
@@ -106,6 +110,18 @@ pub struct BufferName {
     pub renamed: String,
 }
 
+/// An event.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EventName {
+    /// Its system in the recording.
+    pub system: String,
+    /// Its name there.
+    pub name: String,
+    /// Its name in the format.
+    pub renamed: String,
+}
+
 /// Threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -134,7 +150,7 @@ pub struct Written {
 impl Provenance {
     /// All members as texts.
     pub fn texts(&self) -> Written {
-        let Self { clock, machine, recorder, buffers, threads, ledgers } = self;
+        let Self { clock, machine, recorder, buffers, events, threads, ledgers } = self;
         let Threads { at_start, list } = threads;
         let some = list.get(..MAX_THREADS).unwrap_or(list);
         let mut written =
@@ -150,6 +166,9 @@ impl Provenance {
         }
         if !buffers.is_empty() {
             written.add_or_leave_out("buffers", buffers);
+        }
+        if !events.is_empty() {
+            written.add_or_leave_out("events", events);
         }
         if !some.is_empty() {
             let threads = Threads { at_start: *at_start, list: some.to_vec() };
@@ -228,7 +247,7 @@ struct Member {
 }
 
 /// The names of members.
-const MEMBERS: [&str; 6] = ["clock", "machine", "recorder", "buffers", "threads", "ledgers"];
+const MEMBERS: [&str; 7] = ["clock", "machine", "recorder", "buffers", "events", "threads", "ledgers"];
 
 impl Texts {
     /// Takes a text. Gives whether its name is that of a member.
@@ -308,6 +327,13 @@ impl Provenance {
                 }
                 is_read
             }
+            "events" => {
+                let is_read = read(text, &mut self.events) && self.events.len() <= MAX_EVENTS;
+                if !is_read {
+                    self.events = Vec::new();
+                }
+                is_read
+            }
             "threads" => read(text, &mut self.threads),
             "ledgers" => {
                 let mut text = serde_json::Deserializer::from_str(text);
@@ -373,6 +399,7 @@ mod tests {
             }),
             recorder: Some(Recorder { version: "r 1".into() }),
             buffers: vec![BufferName::default(), BufferName { name: "a/b".into(), renamed: "a_b".into() }],
+            events: vec![EventName { system: "a".into(), name: "b".into(), renamed: "a_b".into() }],
             threads: Threads {
                 at_start: true,
                 list: (0..3000).map(|tid| (tid, tid / 2, format!("t{tid}\\xff"))).collect(),

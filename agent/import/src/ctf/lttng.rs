@@ -1,5 +1,7 @@
 //! Names: what the kernel calls the events and fields of lttng-modules, and what other tracers call theirs.
 
+use std::collections::BTreeMap;
+
 use super::columns::{Place, Root};
 use super::roles::Role;
 use super::schema::{Event as EventClass, Trace};
@@ -72,8 +74,9 @@ impl Tracing {
         if is_common { Place::of(Root::Fields, class.fields.as_ref(), name) } else { None }
     }
 
-    /// The system and the name of an event.
-    pub(super) fn naming(self, name: &str) -> Naming {
+    /// The system and the name of an event. `known` are those that the recording had, by the names that the
+    /// export has.
+    pub(super) fn naming(self, name: &str, known: &BTreeMap<String, (String, String)>) -> Naming {
         let naming = |system: &str, name: &str, is_of_kernel| Naming {
             system: system.to_owned(),
             name: name.to_owned(),
@@ -81,6 +84,9 @@ impl Tracing {
             tracing: self,
         };
         if self.tracer == Tracer::LttngModules {
+            if let Some((system, name)) = known.get(name) {
+                return naming(system, name, true);
+            }
             return match kernel_names::event(name) {
                 Some((system, name)) => naming(system, &name, true),
                 // Exports in LTTng's layout have ftrace's events under their own names.

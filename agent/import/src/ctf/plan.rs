@@ -2,7 +2,7 @@
 
 use super::columns::{Columns, Place, Root};
 use super::formats;
-use super::lttng::{Tracer, Tracing};
+use super::lttng::{Naming, Tracer, Tracing};
 use super::packet::Event;
 use super::schema::{Event as EventClass, Stream};
 use super::threads::Threads;
@@ -74,12 +74,11 @@ impl Named {
 impl Plan {
     /// Makes the plan of a kind of events, and describes them to the file.
     pub(super) fn new(
-        tracing: Tracing,
+        (tracing, naming): (Tracing, Naming),
         stream: &Stream,
         class: &EventClass,
         sink: &mut Sink<'_>,
     ) -> Result<Self, ImportError> {
-        let naming = tracing.naming(&class.name);
         let shared = stream.event_context.as_ref();
         let context = |name| {
             let shared = Place::of(Root::StreamContext, shared, name);

@@ -17,7 +17,7 @@ use crate::sink::{MAX_CPUS, is_of_state_dump};
 use crate::{At, BufferId, ImportError, Sink, Source, provenance};
 use ftrace_event::Endian;
 use tracedat::Uname;
-use tracedat::provenance::{Provenance, Texts};
+use tracedat::provenance::{EventName, Provenance, Texts};
 
 /// What messages call it.
 const FORMAT: &str = "CTF";
@@ -124,6 +124,7 @@ impl Source for CtfSource {
             recorded: shift,
             shift,
             buffers,
+            names: described.events.iter().map(named).collect(),
             plans: HashMap::new(),
             threads: Threads::default(),
             streams: HashMap::new(),
@@ -150,6 +151,12 @@ impl Source for CtfSource {
         importer.finish(&described);
         damage.map_or(Ok(()), Err)
     }
+}
+
+/// The system and the name of an event, by its name in an export.
+fn named(event: &EventName) -> (String, (String, String)) {
+    let EventName { system, name, renamed } = event.clone();
+    (renamed, (system, name))
 }
 
 /// The clock that the times of events and packets are of. `None` if they have none.
@@ -335,6 +342,8 @@ struct Importer<'i, 'w> {
     shift: i128,
     /// Buffers whose names are known, by their channels.
     buffers: BTreeMap<String, BufferId>,
+    /// The systems and names that events had before they were exported, by those in the trace.
+    names: BTreeMap<String, (String, String)>,
     /// By stream and place of the event in it.
     plans: HashMap<(u64, usize), Plan>,
     threads: Threads,
@@ -483,7 +492,8 @@ impl Importer<'_, '_> {
         let key = (packet.stream, event.index);
         if !self.plans.contains_key(&key) {
             let Some(stream) = part.trace.streams.get(&packet.stream) else { return Ok(()) };
-            let plan = Plan::new(tracing, stream, event.class, self.sink)?;
+            let naming = tracing.naming(&event.class.name, &self.names);
+            let plan = Plan::new((tracing, naming), stream, event.class, self.sink)?;
             self.plans.insert(key, plan);
         }
         let Some(plan) = self.plans.get(&key) else { return Ok(()) };
