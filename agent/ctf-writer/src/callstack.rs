@@ -69,6 +69,8 @@ pub(super) struct Held {
     from: Option<(u64, u64)>,
     /// The stacks that have come.
     pub(super) stack: Stack,
+    /// How many of their records have another time than the event.
+    pub(super) later_stacks: u64,
 }
 
 impl Held {
@@ -79,6 +81,7 @@ impl Held {
             data: record.data.to_vec(),
             from: printer.and_then(|printer| from(record, printer)),
             stack: Stack::default(),
+            later_stacks: 0,
         }
     }
 
@@ -92,6 +95,7 @@ impl Held {
         let is_of_it = record.missed.is_none() && self.from.is_some() && self.from == from(record, printer);
         if is_of_it {
             self.stack.add(printer, record.data);
+            self.later_stacks += u64::from(record.timestamp != self.record.timestamp);
         }
         is_of_it
     }

@@ -113,6 +113,7 @@ pub(super) struct Converter {
     /// The stacks of the record that is written.
     stack: Stack,
     stacks_without_event: u64,
+    later_stacks: u64,
     /// Fields that do not fit, by event and field.
     broken: BTreeMap<(String, String), u64>,
 }
@@ -139,6 +140,7 @@ impl Converter {
     ) -> Result<(), ExportError> {
         let Some(mut held) = held else { return Ok(()) };
         self.stack = std::mem::take(&mut held.stack);
+        self.later_stacks += held.later_stacks;
         self.record(&held.record(), to, stream)?;
         self.stack = Stack::default();
         Ok(())
@@ -309,6 +311,8 @@ impl Converter {
             "stacks that do not follow the record of their event",
             std::mem::take(&mut self.stacks_without_event),
         );
+        not_carried
+            .add("times of stacks, which have those of their events", std::mem::take(&mut self.later_stacks));
         for ((event, field), records) in std::mem::take(&mut self.broken) {
             not_carried.add(
                 format!("values of {event}.{field} that are not in their records or not understood"),

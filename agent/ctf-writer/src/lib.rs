@@ -132,10 +132,17 @@ impl Format for Ctf {
 
     fn keeps(&self) -> &'static [Description] {
         match self {
-            Self::Kernel | Self::Kernel2 => &[Description::Choice, Description::Buffers],
-            Self::Lttng => {
-                &[Description::Choice, Description::Buffers, Description::Disks, Description::State]
+            Self::Kernel | Self::Kernel2 => {
+                &[Description::Choice, Description::Buffers, Description::Machine, Description::Threads]
             }
+            Self::Lttng => &[
+                Description::Choice,
+                Description::Buffers,
+                Description::Machine,
+                Description::Threads,
+                Description::Disks,
+                Description::State,
+            ],
         }
     }
 

@@ -19,6 +19,10 @@ pub enum Description {
     Choice,
     /// The names of buffers.
     Buffers,
+    /// The name of the machine.
+    Machine,
+    /// The names of threads.
+    Threads,
     /// Names of values, as of flags and states.
     ValueNames,
     /// That a field is an address.
@@ -34,9 +38,11 @@ pub enum Description {
 
 impl Description {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Choice,
         Self::Buffers,
+        Self::Machine,
+        Self::Threads,
         Self::ValueNames,
         Self::Addresses,
         Self::Symbols,
@@ -51,6 +57,8 @@ impl Description {
                 "choices of threads, CPUs and events: readers take the export for a recording of all"
             }
             Self::Buffers => "names of buffers",
+            Self::Machine => "names of machines",
+            Self::Threads => "names of threads, but for those in events and in the state at the start",
             Self::ValueNames => "events whose values have names: the numbers are there",
             Self::Addresses => "fields that are addresses: they are numbers there",
             Self::Symbols => "symbols of addresses",
@@ -69,6 +77,8 @@ impl Description {
                 })
                 .sum(),
             Self::Buffers => buffer_names(recording).iter().filter(|name| !name.is_empty()).count() as u64,
+            Self::Machine => u64::from(!recording.host(state).hostname.is_empty()),
+            Self::Threads => recording.file().metadata().cmdlines.iter().count() as u64,
             Self::ValueNames => {
                 let events = recording.events().iter();
                 let has_names = |event: &&ftrace_event::Printer| {

@@ -90,7 +90,7 @@ impl Format for EventDefs {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[Description::State]
+        &[Description::Machine, Description::State]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -63,8 +63,12 @@ pub(super) struct Shared<'l, 'r> {
     pub(super) processes: Processes,
     /// Stacks whose event is not known.
     pub(super) stray_stacks: u64,
+    /// Stacks with another time than their event.
+    pub(super) later_stacks: u64,
     /// Records with flags.
     pub(super) flagged: u64,
+    /// Records of code that cannot be preempted.
+    pub(super) with_preempt_count: u64,
 }
 
 impl<'r> Joined<'r> {
@@ -117,8 +121,9 @@ impl<'r> Joined<'r> {
             nothing_comes_for(waiting);
             waiting.push_back(Entry::of(&record, Said::Lost(missed), spare.pop()));
         }
-        let What::Event { printer, flags } = shared.lines.what(&record) else { return };
+        let What::Event { printer, flags, preempt_count } = shared.lines.what(&record) else { return };
         shared.flagged += u64::from(flags != 0);
+        shared.with_preempt_count += u64::from(preempt_count != 0);
         let origin = Origin { stream: (record.buffer, record.cpu), flags };
         let key = (record.buffer, origin.context());
         if printer.is_stack() {
@@ -126,6 +131,7 @@ impl<'r> Joined<'r> {
             if let Some(entry) = waiting.find(|entry| entry.waits == Some(key)) {
                 entry.stack.add(printer, record.data);
                 entry.records += 1;
+                shared.later_stacks += u64::from(record.timestamp != entry.time);
                 return;
             }
             shared.stray_stacks += 1;

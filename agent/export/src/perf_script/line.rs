@@ -18,6 +18,7 @@ struct Plan<'r> {
     printer: &'r Printer,
     pid: Option<FieldReader>,
     flags: Option<FieldReader>,
+    preempt_count: Option<FieldReader>,
     /// `system:name`, right-aligned, and what follows it.
     name: Vec<u8>,
 }
@@ -33,8 +34,8 @@ pub(super) enum Said {
 
 /// What a record is of.
 pub(super) enum What<'r> {
-    /// An event, in the context of these flags.
-    Event { printer: &'r Printer, flags: u64 },
+    /// An event, in the context of these flags and with this count of reasons not to be preempted.
+    Event { printer: &'r Printer, flags: u64, preempt_count: u64 },
     /// Something that is not described.
     Unknown,
 }
@@ -76,8 +77,13 @@ impl<'r> Lines<'r> {
     pub(super) fn what(&self, record: &Record<'_>) -> What<'r> {
         // Others were found by the survey.
         let Some(plan) = record.event_id().and_then(|id| self.plans.get(&id)) else { return What::Unknown };
-        let flags = plan.flags.and_then(|flags| flags.number(record.data)).unwrap_or(0);
-        What::Event { printer: plan.printer, flags }
+        let number =
+            |field: Option<FieldReader>| field.and_then(|field| field.number(record.data)).unwrap_or(0);
+        What::Event {
+            printer: plan.printer,
+            flags: number(plan.flags),
+            preempt_count: number(plan.preempt_count),
+        }
     }
 
     /// The thread of a record.
@@ -214,7 +220,13 @@ impl<'r> Plan<'r> {
         let mut name = Vec::new();
         right(&mut name, &safe(full_name(printer).as_bytes()), width);
         name.extend_from_slice(b": ");
-        Self { printer, pid: reader("common_pid"), flags: reader("common_flags"), name }
+        Self {
+            printer,
+            pid: reader("common_pid"),
+            flags: reader("common_flags"),
+            preempt_count: reader("common_preempt_count"),
+            name,
+        }
     }
 }
 

@@ -64,7 +64,13 @@ impl Format for PerfScript {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[Description::Choice, Description::Buffers, Description::ValueNames]
+        &[
+            Description::Choice,
+            Description::Buffers,
+            Description::Machine,
+            Description::Threads,
+            Description::ValueNames,
+        ]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
@@ -78,7 +84,14 @@ impl Format for PerfScript {
         let state = Snapshot::of(recording, job);
         let lines = Lines::new(recording);
         let processes = Processes::new(state.as_ref(), recording);
-        let mut shared = Shared { lines: &lines, processes, stray_stacks: 0, flagged: 0 };
+        let mut shared = Shared {
+            lines: &lines,
+            processes,
+            stray_stacks: 0,
+            later_stacks: 0,
+            flagged: 0,
+            with_preempt_count: 0,
+        };
         writeln!(file, "{}", escapes::NOTE).map_err(ExportError::io("write", &path))?;
         let provenance = recording.provenance(state.as_ref().map(|state| &state.state));
         for (name, value) in recording::description::texts(&provenance, job) {
@@ -104,7 +117,10 @@ impl Format for PerfScript {
         let mut not_carried = NotCarried::default();
         not_carried.add("stacks whose event is not known, which are lines of their own", shared.stray_stacks);
         not_carried.add("texts that are not UTF-8, or that a line cannot have, which are escaped", escaped);
+        not_carried.add("times of stacks, which have those of their events", shared.later_stacks);
         not_carried.add("flags of records, as of interrupts, which a line has no place for", shared.flagged);
+        not_carried
+            .add("preempt counts of records, which a line has no place for", shared.with_preempt_count);
         job.merge_not_carried(not_carried);
         Ok(())
     }

@@ -103,6 +103,7 @@ pub(super) struct Encoder<'a> {
     message: Vec<u8>,
     event: Vec<u8>,
     text: String,
+    with_preempt_count: u64,
     not_carried: NotCarried,
 }
 
@@ -116,6 +117,7 @@ fn records_of(recording: &Recording<'_>, id: u16) -> u64 {
 struct Plan {
     pid: Option<FieldReader>,
     flags: Option<FieldReader>,
+    preempt_count: Option<FieldReader>,
     kinds: Vec<Kind>,
 }
 
@@ -152,19 +154,23 @@ impl<'a> Encoder<'a> {
         for printer in events.iter() {
             let id = printer.format().id;
             let plan = Plan::of(printer, &messages, draws_calls);
+            let records = records_of(recording, id);
+            not_carried.add("systems of events: their names are there", u64::from(records != 0));
             for field in plan.left_out(printer) {
                 let name = format!("{}:{}.{field}", printer.system(), printer.name());
                 let what = format!("values of {name}: Perfetto's own event does not have the field");
-                not_carried.add(what, records_of(recording, id));
+                not_carried.add(what, records);
             }
             plans.insert(id, plan);
         }
         let (message, event, text) = Default::default();
-        Self { events, plans, symbols, message, event, text, not_carried }
+        Self { events, plans, symbols, message, event, text, with_preempt_count: 0, not_carried }
     }
 
     /// What it could not carry over so far.
     pub(super) fn take_not_carried(&mut self) -> NotCarried {
+        let counted = std::mem::take(&mut self.with_preempt_count);
+        self.not_carried.add("preempt counts of records, which Perfetto's events do not have", counted);
         std::mem::take(&mut self.not_carried)
     }
 
@@ -176,6 +182,7 @@ impl<'a> Encoder<'a> {
         let number = |field: Option<FieldReader>| {
             field.and_then(|field| field.value(record.data).ok()).and_then(|value| value.address())
         };
+        self.with_preempt_count += u64::from(number(plan.preempt_count).is_some_and(|count| count != 0));
         for kind in &plan.kinds {
             self.message.clear();
             let mut fields = Fields {
@@ -212,7 +219,12 @@ impl Plan {
         let kinds = call.flatten().or_else(|| Self::print(printer, messages)).unwrap_or_else(|| {
             vec![Kind::known(printer, messages).unwrap_or_else(|| Kind::generic(printer))]
         });
-        Self { pid: reader("common_pid"), flags: reader("common_flags"), kinds }
+        Self {
+            pid: reader("common_pid"),
+            flags: reader("common_flags"),
+            preempt_count: reader("common_preempt_count"),
+            kinds,
+        }
     }
 
     fn print(printer: &Printer, messages: &Messages) -> Option<Vec<Kind>> {

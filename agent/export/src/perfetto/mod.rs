@@ -30,7 +30,7 @@ use self::event::Encoder;
 use self::packet::{Clocks, FtraceStats, Packet, SystemInfo, tree_of};
 use ftrace_event::SymbolTable;
 use recording::snapshot::Snapshot;
-use recording::{ExportError, Format, Job, Recording, staging};
+use recording::{Description, ExportError, Format, Job, Recording, staging};
 use stdx::output::Directory;
 
 /// The name of the file in the directory that it is written in.
@@ -51,6 +51,10 @@ impl Format for Perfetto {
 
     fn file(&self) -> Option<&'static str> {
         Some(FILE)
+    }
+
+    fn keeps(&self) -> &'static [Description] {
+        &[Description::Machine]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

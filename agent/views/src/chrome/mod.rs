@@ -75,7 +75,14 @@ impl Format for Chrome {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[Description::Buffers, Description::ValueNames, Description::Addresses, Description::Symbols]
+        &[
+            Description::Buffers,
+            Description::Machine,
+            Description::Threads,
+            Description::ValueNames,
+            Description::Addresses,
+            Description::Symbols,
+        ]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -84,7 +84,13 @@ impl Format for Timeline {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[Description::Buffers, Description::ValueNames, Description::Addresses, Description::Symbols]
+        &[
+            Description::Machine,
+            Description::Threads,
+            Description::ValueNames,
+            Description::Addresses,
+            Description::Symbols,
+        ]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
