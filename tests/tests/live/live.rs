@@ -9,11 +9,15 @@ use std::{
 };
 
 use integration_tests::{
+    binaries::Link,
     daemon::{Daemon, User},
-    harness::{Caller, Ended, Running, agent, files, program, run, wait_for},
+    harness::{Caller, Ended, Running, agent, files, program, reported, run, wait_for},
+    probe_program::build,
     soak,
 };
 use serde_json::{Value, json};
+
+use crate::import_ctf::compare;
 
 /// What the callers call.
 const CALL: &str = " syscall_entry_getppid: ";
@@ -161,6 +165,41 @@ fn viewers_read_all_events_in_order_and_one_that_is_stopped_does_too() {
         let (read, lost) = viewer.finish();
         assert_eq!((of_calls(&read), lost), (of_calls(&all), 0));
     }
+}
+
+#[test]
+fn viewers_read_the_values_that_are_stored() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let probed = build(dir, Link::Pie);
+    let work = format!("{}:work n=%di:s64 text=+0(%si):string", probed.file.display());
+    let mut command = agent(dir, ["record", "--live=100ms", "--live-bind", "127.0.0.1:0", "-o", "out"]);
+    command.args(["-T", "--user-stack", "--comm", "probed", "--uprobe", &work, "--context", "vpid,uid"]);
+    command.args(["-B", "second", "-e", "syscalls:sys_enter_openat", "--context", "procname"]);
+    let mut recording = Running::start(&mut command);
+    let url = told_url(&mut recording);
+    recording.wait_until_said("; Ctrl-C stops it", 1);
+    let end = "--params=session-not-found-action=\"end\"";
+    let mut viewer = program("/".as_ref(), "babeltrace2", compare::ARGS);
+    let viewer = Running::start(viewer.args(["--input-format=lttng-live", &url, end]));
+    wait_for_viewers(&url, 1);
+    run(&mut probed.command(20)).expect(0);
+    recording.signal(libc::SIGTERM);
+    recording.wait().expect(0);
+    let read = viewer.wait().expect(0);
+    let file = dir.join("back.dat");
+    run(agent(dir, ["import", "-q", "-o"]).arg(&file).arg(dir.join("out"))).expect(0);
+    let lines = compare::parsed(&read.out);
+    let frames = compare::are_same(&lines, &file);
+    let records = reported(&file);
+    let of = |system: &str, buffer: &str| {
+        records.iter().filter(|record| record["system"] == system && record["buffer"] == buffer).count()
+    };
+    assert_eq!(of("uprobes", ""), 20);
+    assert!(of("syscalls", "second") > 0 && frames > 20, "{frames}");
+    let texts = records.iter().filter_map(|record| record["fields"]["text"].as_str());
+    assert!(texts.filter(|text| *text == "some text").count() == 20);
+    assert!(!read.out.contains("0xFFFFFFFFFFFFFFFF"), "the room behind a stack is no frame");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 /// A value that babeltrace2 prints.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Printed {
+pub(crate) enum Printed {
     Number(i128),
     Float(f64),
     Text(String),
@@ -19,13 +19,13 @@ pub(super) enum Printed {
 
 /// An event that babeltrace2 prints.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) time: u64,
-    pub(super) name: String,
-    pub(super) cpu: u64,
+pub(crate) struct Line {
+    pub(crate) time: u64,
+    pub(crate) name: String,
+    pub(crate) cpu: u64,
     /// Contexts of the stream and of the event.
-    pub(super) context: Vec<(String, Printed)>,
-    pub(super) fields: Vec<(String, Printed)>,
+    pub(crate) context: Vec<(String, Printed)>,
+    pub(crate) fields: Vec<(String, Printed)>,
 }
 
 /// A place in a line.
@@ -141,9 +141,15 @@ impl Rest<'_> {
 
 /// What babeltrace2 prints of a trace, and how many lost events it tells of. Other warnings fail.
 pub(super) fn babeltrace(trace: &Path) -> (Vec<Line>, u64) {
-    // Something must be asked for; kernels have none of this.
-    let args = ["--clock-cycles", "--no-delta", "--fields=trace:vpid"];
-    let (text, lost) = babeltrace::printed(trace, &args);
+    let (text, lost) = babeltrace::printed(trace, &ARGS);
+    (parsed(&text), lost)
+}
+
+/// How babeltrace2 prints all that there is. Something must be asked for; kernels have none of this.
+pub(crate) const ARGS: [&str; 3] = ["--clock-cycles", "--no-delta", "--fields=trace:vpid"];
+
+/// The events in what it printed so.
+pub(crate) fn parsed(text: &str) -> Vec<Line> {
     let line = |line: &str| {
         let mut rest = Rest(line);
         rest.expect("[");
@@ -161,10 +167,9 @@ pub(super) fn babeltrace(trace: &Path) -> (Vec<Line>, u64) {
         let fields = parts.pop().unwrap_or_default();
         Line { time, name, cpu: cpu as u64, context: parts.concat(), fields }
     };
-    (text.lines().map(line).collect(), lost)
+    text.lines().map(line).collect()
 }
 
-/// The events that `report --json` has.
 /// Whether a value is that which babeltrace2 prints.
 fn is_same(printed: &Printed, json: &Json) -> bool {
     match (printed, json) {
@@ -217,14 +222,21 @@ fn kernel_field<'n>(event: &str, name: &'n str) -> (&'n str, i128) {
 #[track_caller]
 pub(super) fn same_as_babeltrace(trace: &Path, file: &Path) -> usize {
     let (lines, _) = babeltrace(trace);
+    are_same(&lines, file);
+    lines.len()
+}
+
+/// The same of lines that were printed. Gives how many frames of stacks there are.
+#[track_caller]
+pub(crate) fn are_same(lines: &[Line], file: &Path) -> usize {
     // In the order of each stream: those of one moment may stand in any order otherwise.
     let is_state = |name: &str| name.starts_with("lttng_statedump_");
     let mut expected: BTreeMap<(u64, bool, bool), Vec<&Line>> = BTreeMap::new();
-    for line in &lines {
+    for line in lines {
         let is_call = line.name.starts_with("syscall_");
         expected.entry((line.cpu, is_state(&line.name), is_call)).or_default().push(line);
     }
-    let reported = reported(file);
+    let reported = with_stacks(reported(file));
     let mut found: BTreeMap<(u64, bool, bool), Vec<&Json>> = BTreeMap::new();
     for event in &reported {
         let name = event["event"].as_str().unwrap();
@@ -239,7 +251,32 @@ pub(super) fn same_as_babeltrace(trace: &Path, file: &Path) -> usize {
             is_event(line, event);
         }
     }
-    lines.len()
+    reported
+        .iter()
+        .flat_map(|event| STACKS.iter().filter_map(move |(stack, _)| event[stack].as_array()))
+        .map(Vec::len)
+        .sum()
+}
+
+/// Stacks, which are records of their own, and the contexts that events have of them.
+const STACKS: [(&str, &str); 2] = [("kernel_stack", "callstack_kernel"), ("user_stack", "callstack_user")];
+
+const NO_FRAMES: &Json = &Json::Array(Vec::new());
+
+/// Events with their stacks as members of them: those of the last event of their buffer and CPU.
+fn with_stacks(reported: Vec<Json>) -> Vec<Json> {
+    let mut events: Vec<Json> = Vec::new();
+    for record in reported {
+        let name = record["event"].as_str().filter(|_| record["system"] == "ftrace");
+        let Some((stack, _)) = STACKS.iter().find(|(stack, _)| name == Some(*stack)) else {
+            events.push(record);
+            continue;
+        };
+        let is_of = |event: &&mut Json| ["buffer", "cpu", "pid"].iter().all(|of| event[*of] == record[*of]);
+        let event = events.iter_mut().rfind(is_of).expect("a stack has an event");
+        event[*stack] = record["fields"]["caller"].clone();
+    }
+    events
 }
 
 #[track_caller]
@@ -263,6 +300,11 @@ fn is_event(line: &Line, event: &Json) {
     let mut left = fields.len();
     for (field, printed) in &line.context {
         let found = match field.as_str() {
+            "callstack_kernel" | "callstack_user" => {
+                let (stack, _) = STACKS.iter().find(|(_, context)| context == field).unwrap();
+                // One without frames is none.
+                if *printed == Printed::List(Vec::new()) { NO_FRAMES } else { &event[*stack] }
+            }
             "tid" | "common_pid" => &event["pid"],
             "common_flags" => &event["flags"],
             "common_preempt_count" => &event["preempt_count"],

@@ -1,7 +1,7 @@
 //! Imports of traces of CTF: what was exported comes back as it was, and what others wrote is what
 //! babeltrace2 prints of it.
 
-mod compare;
+pub(crate) mod compare;
 mod damage;
 mod others;
 
