@@ -305,6 +305,7 @@ impl Stats {
             recursion_misses: self.recursion_misses(),
             skips_uncounted: self.skips_uncounted,
             leaves_out_interrupts: self.leaves_out_interrupts,
+            lacks_contexts: false,
             vanished_cgroups: self.vanished_cgroups.clone(),
             recovered: self.recovered,
             names_lost: self.names_lost,

@@ -140,6 +140,7 @@ impl Format for Ctf {
                 Description::Buffers,
                 Description::Machine,
                 Description::Threads,
+                Description::CallNames,
                 Description::Disks,
                 Description::State,
             ],
@@ -568,9 +569,7 @@ fn not_carried(recording: &Recording<'_>, job: &Job<'_>) {
         let clock = recording.clock_name();
         job.not_carried(format!("the unit of clock {clock}: its ticks are written as nanoseconds"), 1);
     }
-    let unknown =
-        |of: &recording::CpuStream| of.counts.missed_unknown + u64::from(of.lost_at_end() == Some(0));
-    let unknown = recording.cpu_streams().iter().map(unknown).sum();
+    let unknown = recording.cpu_streams().iter().map(recording::CpuStream::losses_uncounted).sum();
     job.not_carried("losses of unknown size, counted as one event each", unknown);
 }
 

@@ -30,6 +30,11 @@ impl SyscallTable {
         }
     }
 
+    /// The number of a system call.
+    fn number(self, name: &str) -> Option<i64> {
+        (0..MOST_NUMBERS).find(|number| self.name(*number) == Some(name)).map(u64::cast_signed)
+    }
+
     /// The name of a system call, without a prefix: `openat`.
     pub fn name(self, number: u64) -> Option<&'static str> {
         let number = usize::try_from(number).ok()?;
@@ -40,6 +45,9 @@ impl SyscallTable {
         }
     }
 }
+
+/// All machines number their calls below this.
+const MOST_NUMBERS: u64 = 1024;
 
 /// The numbers from this one on are of calls that a file has by name alone; no machine has so many.
 const FIRST_NAMED: i64 = 1 << 32;
@@ -78,8 +86,11 @@ impl CallNames {
         }
     }
 
-    /// The number by which a call goes here whose records have none.
+    /// The number by which a call goes here whose records have none: that of the machine, if it has one.
     pub fn number_of(&self, name: &str) -> Option<i64> {
+        if let Some(number) = self.table.and_then(|table| table.number(name)) {
+            return Some(number);
+        }
         let place = self.named.binary_search_by(|other| (**other).cmp(name)).ok()?;
         i64::try_from(place).ok().map(|place| FIRST_NAMED + place)
     }
@@ -157,6 +168,8 @@ mod tests {
         let both = CallNames::of(SyscallTable::of_machine("x86_64"), &events);
         assert_eq!([0, read].map(|number| both.name(number)), [Some("read"); 2]);
         assert_eq!(both.number_of("any"), None);
+        // The machine does not number calls of programs of 32 bits.
+        assert_eq!(["read", "compat_close"].map(|name| both.number_of(name)), [Some(0), Some(close)]);
     }
 
     #[test]

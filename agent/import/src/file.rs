@@ -74,6 +74,7 @@ pub(super) fn write<W: Write + Seek>(
     let mut ledger = Ledger {
         version: ledger::VERSION,
         imported: Some(format.to_owned()),
+        lacks_contexts: facts.lacks_contexts,
         clock: Some(facts.clock.clone()).filter(|clock| !clock.is_empty()),
         realtime_offset_ns: facts.wall_offset,
         realtime_uncertainty_ns: facts

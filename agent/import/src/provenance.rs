@@ -134,6 +134,7 @@ pub(crate) fn ledgers(
     let ledger = Ledger {
         version: own.version,
         imported: own.imported.clone(),
+        lacks_contexts: own.lacks_contexts,
         clock: own.clock.clone(),
         realtime_offset_ns: own.realtime_offset_ns,
         realtime_uncertainty_ns: own.realtime_uncertainty_ns,
@@ -143,6 +144,7 @@ pub(crate) fn ledgers(
     let others = others.iter().map(|other| Ledger {
         version: own.version,
         imported: own.imported.clone(),
+        lacks_contexts: own.lacks_contexts,
         cpus: Vec::new(),
         ..of_file(other)
     });

@@ -87,6 +87,8 @@ pub struct Facts {
     pub wall_offset: Option<i64>,
     /// The machine.
     pub uname: Uname,
+    /// Whether the source does not say which records were made in interrupts: it has no `common_flags`.
+    pub lacks_contexts: bool,
     /// How many CPUs it had.
     pub cpu_count: Option<u32>,
     /// Bytes of `long` in the records: 4 or 8. 0 counts as 8.
@@ -301,9 +303,12 @@ impl<'w> Sink<'w> {
         Ok(id)
     }
 
-    /// The name of a thread. The last one that is given counts.
+    /// The name of a thread. The last one that is given counts. The idle threads, which are all 0 and which
+    /// tracers name differently, have the name that readers give them.
     pub fn task(&mut self, pid: u32, comm: &[u8]) {
-        self.tasks.insert(pid, comm);
+        if pid != 0 {
+            self.tasks.insert(pid, comm);
+        }
     }
 
     /// The process that a thread is of. The last one that is given counts.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::job::Job;
 use super::survey::Recording;
+use ftrace_event::syscalls::{SyscallTable, is_number};
 use stdx::escapes;
 use stdx::not_carried::NotCarried;
 use tracedat::initial_state::{Host, InitialState};
@@ -25,6 +26,8 @@ pub enum Description {
     Threads,
     /// Names of values, as of flags and states.
     ValueNames,
+    /// Names of system calls.
+    CallNames,
     /// That a field is an address.
     Addresses,
     /// Symbols of addresses.
@@ -38,12 +41,13 @@ pub enum Description {
 
 impl Description {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Choice,
         Self::Buffers,
         Self::Machine,
         Self::Threads,
         Self::ValueNames,
+        Self::CallNames,
         Self::Addresses,
         Self::Symbols,
         Self::Disks,
@@ -60,6 +64,7 @@ impl Description {
             Self::Machine => "names of machines",
             Self::Threads => "names of threads, but for those in events and in the state at the start",
             Self::ValueNames => "events whose values have names: the numbers are there",
+            Self::CallNames => "events with names of system calls: the numbers are there",
             Self::Addresses => "fields that are addresses: they are numbers there",
             Self::Symbols => "symbols of addresses",
             Self::Disks => "names of disks",
@@ -85,6 +90,14 @@ impl Description {
                     event.format().fields.iter().any(|field| !event.value_names(field).is_empty())
                 };
                 events.filter(has_names).count() as u64
+            }
+            Self::CallNames => {
+                let uname = Uname::of(recording.file().facts());
+                let is_known = uname.and_then(|uname| SyscallTable::of_machine(&uname.machine)).is_some();
+                let has_number = |event: &&ftrace_event::Printer| {
+                    event.format().fields.iter().any(|field| is_number(event.system(), &field.name))
+                };
+                recording.events().iter().filter(|event| is_known && has_number(event)).count() as u64
             }
             Self::Addresses => {
                 let events = recording.events().iter().filter(|event| !event.is_stack());

@@ -302,6 +302,11 @@ impl CpuStream {
         sum_of_losses(before, self.lost_behind)
     }
 
+    /// At how many places events were lost that nobody counted.
+    pub fn losses_uncounted(&self) -> u64 {
+        self.counts.missed_unknown + u64::from(self.lost_at_end() == Some(0))
+    }
+
     /// Events that are known to be lost; a mark among the records may not say how many.
     pub fn lost(&self) -> u64 {
         let ends = self.lost_before.unwrap_or(0).saturating_add(self.lost_behind.unwrap_or(0));

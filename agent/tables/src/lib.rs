@@ -271,6 +271,7 @@ impl Format for Tables {
             Description::Machine,
             Description::Threads,
             Description::ValueNames,
+            Description::CallNames,
             Description::Addresses,
             Description::Symbols,
         ]

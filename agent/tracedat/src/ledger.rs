@@ -24,6 +24,7 @@ pub const VERSION: u32 = 3;
 
 /// A ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a member of the file's JSON")]
 pub struct Ledger {
     /// [`VERSION`], or an older one.
     #[serde(default)]
@@ -72,6 +73,10 @@ pub struct Ledger {
     /// interrupts that came while they had a CPU.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leaves_out_interrupts: bool,
+    /// Whether `common_flags` of the records, which say whether they were made in interrupts, are 0 because
+    /// the source of an import had none.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lacks_contexts: bool,
     /// Control groups of the recording's scope that were removed meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vanished_cgroups: Vec<String>,

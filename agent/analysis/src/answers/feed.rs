@@ -118,7 +118,7 @@ impl<A: Analysis> Feed<A> {
     {
         let recorded = Arc::new(Recorded::of(file.reader()));
         let unjoined = recorded.unjoined(file.events(), A::TOPIC);
-        let (known, of_lives) = Self::known(file.events(), &unjoined);
+        let (known, of_lives) = Self::known(file, &unjoined, recorded.lacks_contexts);
         let followed = recorded.followed(file.events(), scope.buffer.as_deref());
         let mut feed = Self {
             analysis,
@@ -146,7 +146,12 @@ impl<A: Analysis> Feed<A> {
 
     /// The events that the analysis uses, without those that say nothing where they cannot be joined, and the
     /// numbers of those that say nothing but whose numbers are.
-    fn known(events: &EventTable, unjoined: &Unjoined) -> (KnownEvents, Ids) {
+    fn known<S: Source>(
+        file: &TraceFile<S>,
+        unjoined: &Unjoined,
+        lacks_contexts: bool,
+    ) -> (KnownEvents, Ids) {
+        let events = file.events();
         let is_needed = |event: &Printer| {
             A::TOPIC
                 .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
@@ -154,10 +159,11 @@ impl<A: Analysis> Feed<A> {
         let is_wanted = |event: &Printer| {
             (is_needed(event) || Lives::uses(event.system(), event.name())) && !unjoined.leaves_out(event)
         };
-        let known = KnownEvents::of(events, is_wanted);
+        let known = KnownEvents::of(events, &file.call_names(), is_wanted);
         let of_lives = events.iter().filter(|event| !is_needed(event) && is_wanted(event));
         let of_lives = of_lives.map(|event| event.format().id).collect();
-        (if A::SEES_ALL { known.with_seen(events) } else { known }, of_lives)
+        let known = if A::SEES_ALL { known.with_seen(events) } else { known };
+        (if lacks_contexts { known.without_contexts() } else { known }, of_lives)
     }
 
     /// Tells which pauses a recording has had by now, if it goes on: those from before, and perhaps more. A
@@ -181,7 +187,7 @@ impl<A: Analysis> Feed<A> {
         self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
         self.lives.follow(file.events(), &self.followed);
         self.unjoined = recorded.unjoined(file.events(), A::TOPIC);
-        (self.known, self.of_lives) = Self::known(file.events(), &self.unjoined);
+        (self.known, self.of_lives) = Self::known(file, &self.unjoined, self.recorded.lacks_contexts);
         self.recorded = Arc::new(recorded);
         // What goes on was begun under another choice.
         if self.first.is_some() {

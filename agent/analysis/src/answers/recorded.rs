@@ -38,6 +38,7 @@ pub fn followed_and_unjoined<S: Source>(reader: &Reader<S>, events: &EventTable)
 
 /// Which events were recorded, and of what.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the ledgers")]
 pub(super) struct Recorded {
     /// What our recorder says of each that fired, of all recordings that the file was merged of; others say
     /// nothing.
@@ -52,6 +53,8 @@ pub(super) struct Recorded {
     pub(super) only: Vec<String>,
     /// Whether threads that were left out left out interrupts, too.
     leaves_out_interrupts: bool,
+    /// Whether records do not say whether they were made in interrupts.
+    pub(super) lacks_contexts: bool,
     /// Whether the file was merged of several recordings.
     is_merged: bool,
     /// Whether others were chosen in one of them than in another.
@@ -76,7 +79,8 @@ impl Recorded {
         let mut recorded = Self::default();
         for (number, ledger) in ledgers.into_iter().enumerate() {
             recorded.choices.extend(ledger.event_choices());
-            let Ledger { events, silent, pauses, only, leaves_out_interrupts, .. } = ledger;
+            let Ledger { events, silent, pauses, only, leaves_out_interrupts, lacks_contexts, .. } = ledger;
+            recorded.lacks_contexts |= lacks_contexts;
             recorded.rows.extend(events.into_iter().flatten());
             recorded.silent.extend(silent.into_iter().flatten());
             recorded.leaves_out_interrupts |= leaves_out_interrupts;
@@ -227,6 +231,7 @@ fn is_met_by(need: &Need, event: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ftrace_event::syscalls::CallNames;
 
     /// Which of these events were recorded in part, and whether without interrupts.
     fn partly(leaves_out_interrupts: bool, rows: &[(&str, u64, u64)]) -> Vec<(String, bool)> {
@@ -258,7 +263,8 @@ mod tests {
         let events = EventTable::new(ftrace_event::Machine::default());
         let need = Topic::Irq.needs().iter().find(|need| !need.is_required).unwrap();
         let recorded = Recorded::of_choice(&[], &[choice("net", need.events[0])]);
-        let meets = |buffer| recorded.meets(&events, &KnownEvents::of(&events, |_| true), need, buffer);
+        let known = KnownEvents::of(&events, &CallNames::default(), |_| true);
+        let meets = |buffer| recorded.meets(&events, &known, need, buffer);
         assert_eq!(
             [None, Some("net"), Some("x")].map(meets),
             [WasRecorded::Yes, WasRecorded::Yes, WasRecorded::No]
@@ -285,7 +291,7 @@ mod tests {
     fn firings_are_chosen_as_before_whichever_events_there_are() {
         let sampled = EventChoice { is_sampled: true, ..choice("", "b:b") };
         let of = |choices: &[EventChoice]| Recorded::of_choice(&[], choices);
-        let (before, more) = (of(&[sampled.clone()]), of(&[choice("", "a:a"), sampled]));
+        let (before, more) = (of(std::slice::from_ref(&sampled)), of(&[choice("", "a:a"), sampled]));
         assert!(before.chooses_as(&more) && !before.chooses_as(&of(&[])));
     }
 

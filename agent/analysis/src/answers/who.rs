@@ -24,18 +24,20 @@ impl Who {
         match (event.context, event.tid) {
             (Context::Irq, _) => Self::Irq,
             (Context::Softirq, _) => Self::Softirq,
-            (Context::Thread, None) => Self::Unknown,
-            (Context::Thread, Some(tid)) => {
+            (Context::Thread | Context::Unknown, None) => Self::Unknown,
+            // Without flags, all that happens while a thread has the CPU counts for it.
+            (Context::Thread | Context::Unknown, Some(tid)) => {
                 threads.find(tid, make).map_or(Self::Unknown, |(index, _)| Self::Thread { tid, index })
             }
         }
     }
 
     /// Who woke a thread. The idle thread wakes by itself only what interrupts of other CPUs have asked it
-    /// to.
+    /// to. Interrupts wake so often that it is not known where records do not tell them from threads.
     pub(super) fn wakes<T>(event: &Event<'_>, threads: &mut Threads<T>, make: impl FnOnce() -> T) -> Self {
         match (event.context, event.tid) {
             (Context::Thread, Some(0)) => Self::Irq,
+            (Context::Unknown, _) => Self::Unknown,
             _ => Self::of(event, threads, make),
         }
     }

@@ -40,7 +40,7 @@ fn call(lttng: &str) -> Option<String> {
         Some(name) => (name, "compat_"),
         None => (lttng, ""),
     };
-    if name == "exit_syscall" {
+    if matches!(name, "exit_syscall" | "syscall_exit_unknown") {
         return Some(format!("sys_exit_{ANY}"));
     }
     let prefixes = [("syscall_entry_", "sys_enter_"), ("syscall_exit_", "sys_exit_"), ("sys_", "sys_enter_")];

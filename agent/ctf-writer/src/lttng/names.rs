@@ -135,8 +135,16 @@ pub(super) fn argument<'n>(call: &str, name: &'n str) -> &'n str {
     renamed.map_or(name, |(_, _, lttng)| lttng)
 }
 
+/// Fields of `sched_process_fork` in imports of LTTng's traces, which name the processes as well.
+const PROCESSES: [(&str, &str); 2] = [("parent_tgid", "parent_pid"), ("child_tgid", "child_pid")];
+
 /// The name of a field.
 pub(super) fn field<'n>(system: &str, event: &str, name: &'n str) -> &'n str {
+    if (system, event) == ("sched", "sched_process_fork")
+        && let Some((_, lttng)) = PROCESSES.iter().find(|(imported, _)| *imported == name)
+    {
+        return lttng;
+    }
     let threads = system == "sched" && !event.starts_with("sched_kthread_work");
     let renamed = THREADS.iter().find(|(kernel, _)| threads && *kernel == name);
     renamed.map_or(name, |(_, lttng)| lttng)

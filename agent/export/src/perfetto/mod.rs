@@ -54,7 +54,7 @@ impl Format for Perfetto {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[Description::Machine]
+        &[]
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

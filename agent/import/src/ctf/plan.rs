@@ -169,6 +169,11 @@ impl Plan {
         })
     }
 
+    /// Whether events say that they were in an interrupt.
+    pub(super) fn has_flags(&self) -> bool {
+        self.flags.is_some()
+    }
+
     /// What all records have, of an event at this time. `current` is the thread that runs, as far as it is
     /// known, and is it afterwards; gives whether the thread of the event is known.
     pub(super) fn common(

@@ -499,9 +499,11 @@ impl Importer<'_, '_> {
         let Some(plan) = self.plans.get(&key) else { return Ok(()) };
         let state = self.streams.entry((part.number, packet.stream, cpu, self.file)).or_default();
         state.last = state.last.max(time);
+        let is_of_state = is_of_state_dump(&event.class.name);
+        self.sink.facts.lacks_contexts |= !plan.has_flags() && !is_of_state;
         let (common, is_known) = plan.common((event, time), &mut state.thread, &mut self.threads);
         match tracing.tracer {
-            _ if is_known || is_of_state_dump(&event.class.name) => {}
+            _ if is_known || is_of_state => {}
             Tracer::LttngModules => self.unknown_threads += 1,
             Tracer::LttngUst => self.unknown_programs += 1,
             Tracer::Other => {}

@@ -55,7 +55,8 @@ pub(super) struct Entry<'a> {
     /// The process, where the text has it.
     pub(super) tgid: Option<u32>,
     pub(super) cpu: u32,
-    pub(super) flags: u8,
+    /// `None` where the line has no flags.
+    pub(super) flags: Option<u8>,
     pub(super) preempt_count: u8,
     /// Nanoseconds, or units of a clock that counts something else.
     pub(super) time: u64,
@@ -422,7 +423,7 @@ fn buffer_of(name: &[u8]) -> (&[u8], &[u8]) {
 
 /// `common_flags` and `common_preempt_count`, as `trace_print_lat_fmt` of kernel/trace/trace_output.c prints
 /// them.
-fn flags_of(text: &[u8], columns: &Columns) -> (u8, u8) {
+fn flags_of(text: &[u8], columns: &Columns) -> (Option<u8>, u8) {
     let (mut flags, mut depth, mut migration) = (0, 0, 0);
     for (byte, column) in text.iter().zip(columns.flags()) {
         let digit = || (*byte as char).to_digit(16).unwrap_or(0) as u8;
@@ -436,7 +437,10 @@ fn flags_of(text: &[u8], columns: &Columns) -> (u8, u8) {
             Column::Cpu | Column::NeedReschedLazy | Column::Other => {}
         }
     }
-    (flags, depth | migration << 4)
+    (
+        columns.flags().contains(&Column::Context).then_some(flags).filter(|_| !text.is_empty()),
+        depth | migration << 4,
+    )
 }
 
 fn irqs(byte: u8) -> u8 {

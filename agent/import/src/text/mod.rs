@@ -331,7 +331,9 @@ fn convert(
                 }
                 let (name, text) = split_event(&entry.rest);
                 let Entry { pid, flags, preempt_count, stack: [kernel, user], .. } = &entry;
-                let common = Common { pid: *pid, flags: *flags, preempt_count: *preempt_count };
+                sink.facts.lacks_contexts |= flags.is_none();
+                let flags = flags.unwrap_or(0);
+                let common = Common { pid: *pid, flags, preempt_count: *preempt_count };
                 match events.get_mut(&name) {
                     _ if is_stack_alone(&entry, (&name.0, &name.1), text) => {}
                     Some(known) => known.convert((at, common), (text, line), &mut parsed, sink)?,

@@ -80,6 +80,7 @@ impl Format for Chrome {
             Description::Machine,
             Description::Threads,
             Description::ValueNames,
+            Description::CallNames,
             Description::Addresses,
             Description::Symbols,
         ]

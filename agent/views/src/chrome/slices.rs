@@ -4,6 +4,7 @@ use super::Writer;
 use super::lanes::Lane;
 use super::out::Out;
 use crate::tracks::{Row, Slice, state};
+use report::json::string;
 use report::text::{signed, unsigned};
 
 /// Who woke a thread, where and when, and when it runs.
@@ -64,7 +65,7 @@ impl Writer<'_> {
             Row::Graph(..) | Row::IdleGraph(..) => event(out, "function", self.label(slice.key), b"", 0),
             Row::Irq(..) => event(out, "irq", self.label(slice.key), b"", 0),
             Row::Device(..) => event(out, "block", self.label(slice.key), b"", 0),
-            Row::Gap(_) => write_loss(lane, (start, end), slice.arg, out),
+            Row::Gap(_) => write_loss(lane, (start, end), (slice.arg, self.label(slice.key)), out),
             Row::Marks(_) | Row::Event(_) => {}
         }
     }
@@ -77,6 +78,8 @@ impl Writer<'_> {
                 Some(tid) => self.lanes.of_states(waker, tid),
                 None => return,
             },
+            // Nobody knows who it was.
+            Err(_) if waker == 0 => return,
             Err(_) => Lane::of_interrupts(u32::try_from(-1 - waker).unwrap_or(0)),
         };
         self.woken.insert(number, Woken { from, at, runs });
@@ -119,8 +122,8 @@ fn doing(does: u32) -> Option<(&'static [u8], &'static [u8])> {
     })
 }
 
-/// A loss, at the record that comes after it. The last record before was at `since`.
-fn write_loss(lane: Lane, (since, at): (u64, u64), count: i64, out: &mut Out) {
+/// A loss in a buffer, at the record that comes after it. The last record before was at `since`.
+fn write_loss(lane: Lane, (since, at): (u64, u64), (count, buffer): (i64, &[u8]), out: &mut Out) {
     let event = out.event(b'i', lane, at).category("loss").name(b"events lost").members(b",\"s\":\"t\"");
     event.args(|args| {
         args.extend_from_slice(b"\"count\":");
@@ -132,5 +135,9 @@ fn write_loss(lane: Lane, (since, at): (u64, u64), count: i64, out: &mut Out) {
         args.extend_from_slice(b",\"since_ns\":\"");
         unsigned(args, since);
         args.push(b'"');
+        if !buffer.is_empty() {
+            args.extend_from_slice(b",\"buffer\":");
+            string(args, buffer);
+        }
     });
 }

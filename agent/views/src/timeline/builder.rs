@@ -220,7 +220,7 @@ fn cpus_told(recording: &Recording<'_>) -> Vec<CpuTold> {
         });
         cpu.events += stream.counts.events;
         cpu.lost = cpu.lost.saturating_add(stream.lost());
-        cpu.uncounted += stream.counts.missed_unknown;
+        cpu.uncounted += stream.losses_uncounted();
         cpu.cut_short |= stream.cut_short;
     }
     cpus.into_values().collect()

@@ -70,6 +70,8 @@ enum What {
     Call(FieldReader, SyscallTable),
     /// The function or variable that an address is in.
     Symbol(FieldReader),
+    /// The addresses of a stack's frames.
+    Frames,
     /// What is printed of the record.
     Printed,
 }
@@ -87,6 +89,10 @@ impl Plan {
         }
         for (index, field) in format.common.iter().chain(&format.fields).enumerate() {
             if index < first && matches!(field.name.as_str(), "common_type" | "common_pid") {
+                continue;
+            }
+            if printer.is_stack_field(field) {
+                fields.push(Field { name: field.name.clone(), ty: ty::TEXT, what: What::Frames });
                 continue;
             }
             let Some((reader, kind)) = printer.field(index).zip(printer.kind(index)) else { continue };
@@ -279,6 +285,14 @@ impl Block {
                     });
                     text.map(|text| self.text_of(text.as_bytes(), column)).is_some()
                 }
+                What::Frames => match printer.frames(record.data) {
+                    Some(frames) => {
+                        let frames: Vec<String> = frames.map(|frame| format!("{frame:#x}")).collect();
+                        self.text_of(frames.join(" ").as_bytes(), column);
+                        true
+                    }
+                    None => false,
+                },
                 What::Printed => {
                     let mut bytes = Vec::new();
                     printer.print(record.data, symbols, &mut bytes);

@@ -88,6 +88,7 @@ impl Format for Timeline {
             Description::Machine,
             Description::Threads,
             Description::ValueNames,
+            Description::CallNames,
             Description::Addresses,
             Description::Symbols,
         ]

@@ -241,17 +241,18 @@ impl Tracks {
     }
 
     /// Events of a CPU are missing between its last record and now.
-    fn lost(&mut self, at: At, since: u64, count: u64, sink: &mut Sink) {
-        Self::gap(at, since, count, sink);
+    fn lost(&mut self, at: At, since: u64, lost: (u64, &str), sink: &mut Sink) {
+        Self::gap(at, since, lost, sink);
         self.lose(at, since, sink);
     }
 
-    /// Shows that events of a CPU are missing.
-    fn gap(at: At, since: u64, count: u64, sink: &mut Sink) {
+    /// Shows that so many events of a CPU are missing in a buffer; 0 if nobody counted them.
+    fn gap(at: At, since: u64, (count, buffer): (u64, &str), sink: &mut Sink) {
         let arg = i64::try_from(count).unwrap_or(i64::MAX);
+        let key = sink.labels.number(buffer);
         sink.slice(
             Row::Gap(at.cpu),
-            Part { start: since, end: at.time, arg, last: at.event, ..Part::default() },
+            Part { start: since, end: at.time, key, arg, last: at.event, ..Part::default() },
         );
     }
 

@@ -16,7 +16,7 @@ pub(crate) enum Row {
     Cpu(u32),
     /// Interrupts on a CPU, by how deep they are inside one another; keys are labels.
     Irq(u32, u32),
-    /// Where events of a CPU are missing.
+    /// Where events of a CPU are missing; keys are labels, the names of their buffers.
     Gap(u32),
     /// Requests to a block device; as many rows as there are requests at a time.
     Device(u64, u32),

@@ -103,8 +103,12 @@ impl Sched {
     }
 }
 
-/// Who wakes: a thread, whose numbers count from 1, or else an interrupt of a CPU.
+/// Who wakes: a thread, whose numbers count from 1, an interrupt of a CPU, below 0, or 0 where it may be
+/// both.
 fn waker(at: At, event: &Event<'_>, threads: &mut Threads) -> i64 {
+    if event.context == Context::Unknown && event.tid != Some(0) {
+        return 0;
+    }
     let waker = event.tid.filter(|tid| event.context == Context::Thread && *tid != 0);
     let waker = waker.and_then(|tid| threads.find(tid, Thread::default));
     waker.map_or(-1 - i64::from(at.cpu), |(number, _)| number as i64 + 1)

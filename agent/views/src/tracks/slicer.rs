@@ -10,6 +10,7 @@ use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
 use recording::{Recording, Seen, full_name};
 use stdx::fast_map::FastMap;
 use tracedat::Uname;
+use tracedat::ledger::Ledger;
 use tracedat::reader::Record;
 
 /// The largest whole number that JavaScript counts up to. The times of slices are not larger.
@@ -90,7 +91,10 @@ impl<'r> Slicer<'r> {
         let events = recording.events();
         let calls = CallNames::of(calls, events);
         let (followed, unjoined) = followed_and_unjoined(file, events);
-        let known = KnownEvents::of(events, |event| !unjoined.has(event)).with_seen(events);
+        let mut known = KnownEvents::of(events, &calls, |event| !unjoined.has(event)).with_seen(events);
+        if Ledger::all_of(file).any(|ledger| ledger.lacks_contexts) {
+            known = known.without_contexts();
+        }
         let graph = GraphEvents::of(events);
         let left_out = LeftOut { begins: unjoined.calls_begin_unseen, ends: unjoined.calls_end_unseen };
         let mut uses = FastMap::default();
@@ -208,7 +212,9 @@ impl<'r> Slicer<'r> {
         let before = self.last.insert((record.buffer, record.cpu), time);
         if let Some(count) = record.missed {
             self.lives.lost();
-            self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
+            let buffer = self.recording.file().buffers().get(record.buffer);
+            let lost = (count, buffer.map_or("", |buffer| &buffer.name));
+            self.tracks.lost(at, before.unwrap_or(0), lost, &mut self.sink);
         }
         self.pass_gaps(at, record.buffer);
         let (id, used) = used?;
@@ -254,7 +260,7 @@ impl<'r> Slicer<'r> {
             let parts = stream.parts().iter().filter_map(|part| self.last.get(&(*part, stream.cpu)));
             let since = parts.max().copied().unwrap_or(0);
             let at = At { time: self.span, cpu: stream.cpu, event: 0 };
-            Tracks::gap(at, since, count, &mut self.sink);
+            Tracks::gap(at, since, (count, &stream.channel), &mut self.sink);
         }
         self.tracks.finish(self.span, &*self.symbols, &mut self.sink);
     }
@@ -336,7 +342,7 @@ impl Finished {
 /// Whether a recording tells who runs.
 pub(crate) fn has_switches(recording: &Recording<'_>) -> bool {
     let is_it = |event: &Printer| full_name(event) == "sched:sched_switch";
-    let known = KnownEvents::of(recording.events(), is_it);
+    let known = KnownEvents::of(recording.events(), &CallNames::default(), is_it);
     recording.events().iter().any(|event| is_it(event) && known.contains(event.format().id))
 }
 

@@ -361,6 +361,9 @@ pub enum Context {
     Softirq,
     /// In an interrupt, of whatever kind.
     Irq,
+    /// By the thread, or in an interrupt that came while it ran: imports of texts and of other tracers lack
+    /// this.
+    Unknown,
 }
 
 impl Context {
@@ -430,14 +433,14 @@ pub struct KnownEvents {
 }
 
 impl KnownEvents {
-    /// Those of a table for which `is_wanted` holds.
-    pub fn of(events: &EventTable, is_wanted: impl Fn(&Printer) -> bool) -> Self {
+    /// Those of a table for which `is_wanted` holds, of a file with these system calls.
+    pub fn of(events: &EventTable, calls: &CallNames, is_wanted: impl Fn(&Printer) -> bool) -> Self {
         let len = events.iter().map(|event| usize::from(event.format().id) + 1).max().unwrap_or(0);
         let mut plans = vec![None; len];
-        let (calls, mut foreign) = (CallNames::of(None, events), Ids::default());
+        let mut foreign = Ids::default();
         for event in events.iter().filter(|event| is_wanted(event)) {
             if let Some(plan) = plans.get_mut(usize::from(event.format().id)) {
-                *plan = Plan::of(event, &calls);
+                *plan = Plan::of(event, calls);
                 if plan.is_none() && Kind::of(event.system(), event.name()).is_some() {
                     foreign.insert(event.format().id);
                 }
@@ -460,7 +463,8 @@ impl KnownEvents {
     /// The same, and of all others that are known that their threads have the CPU.
     #[must_use]
     pub fn with_seen(mut self, events: &EventTable) -> Self {
-        let calls = CallNames::of(None, events);
+        // They say nothing of their calls.
+        let calls = CallNames::default();
         for event in events.iter().filter(|event| !event.is_stack()) {
             if let Some(plan) = self.plans.get_mut(usize::from(event.format().id))
                 && plan.is_none()
@@ -468,6 +472,13 @@ impl KnownEvents {
                 *plan = Plan::of(event, &calls).map(|plan| Plan { kind: Kind::Seen, ..plan });
             }
         }
+        self
+    }
+
+    /// The same, without the flags of records, where these are not known.
+    #[must_use]
+    pub fn without_contexts(mut self) -> Self {
+        self.plans.iter_mut().flatten().for_each(|plan| plan.common_flags = None);
         self
     }
 
@@ -492,7 +503,7 @@ impl KnownEvents {
         let plan = self.plans.get(usize::from(id))?.as_ref()?;
         let common = |field: Option<FieldReader>| field?.number(record);
         let tid = common(plan.common_pid).map(|tid| tid as Tid);
-        let context = Context::of(common(plan.common_flags).unwrap_or(0));
+        let context = common(plan.common_flags).map_or(Context::Unknown, Context::of);
         let fields = Fields { of: &plan.fields, call: plan.call, record };
         Some(Event::whole(tid, context, fields.known(plan.kind, tid)?))
     }

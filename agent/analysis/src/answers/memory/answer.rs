@@ -247,7 +247,6 @@ impl MemoryAnswer {
 
 /// What is known of memory, by the events that there are.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each rests on other events")]
 struct Knows {
     /// Pages that are allocated.
     taken: bool,
@@ -277,13 +276,13 @@ impl OfObjects {
 
 impl Knows {
     /// What is known of all objects of the kernel.
-    fn all_objects(&self) -> OfObjects {
+    fn all_objects(self) -> OfObjects {
         let [of_kmalloc, of_caches] = self.objects;
         of_kmalloc.and(of_caches)
     }
 
     /// What is known of the objects of a cache.
-    fn objects_of(&self, cache: Cache) -> OfObjects {
+    fn objects_of(self, cache: Cache) -> OfObjects {
         self.objects[usize::from(cache != Cache::Kmalloc)]
     }
 }

@@ -126,16 +126,19 @@ impl Summary {
 
     /// The events with the most records, and how many the others have.
     fn counts(&self, names: &Names<'_>) -> (Vec<EventCount>, u64) {
-        let counted = self.events.iter().enumerate().filter(|(_, count)| **count != 0);
-        let mut counts: Vec<(u16, u64)> = counted.map(|(id, count)| (id as u16, *count)).collect();
-        counts.sort_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
-        let rest = counts.split_off(counts.len().min(EVENTS));
         let name = |id| {
             let event = names.events.and_then(|events| events.get(id));
             event.map_or(String::new(), |event| format!("{}:{}", event.system(), event.name()))
         };
-        let counts = counts.into_iter().map(|(id, count)| EventCount { event: name(id), id, count });
-        (counts.collect(), rest.iter().map(|(_, count)| count).sum())
+        let counted = self.events.iter().enumerate().filter(|(_, count)| **count != 0);
+        let mut counts: Vec<EventCount> = counted
+            .map(|(id, count)| EventCount { event: name(id as u16), id: id as u16, count: *count })
+            .collect();
+        // By name, as files of the same records may number events otherwise.
+        counts.sort_by(|one, other| (other.count, &one.event).cmp(&(one.count, &other.event)));
+        let rest = counts.split_off(counts.len().min(EVENTS));
+        let more = rest.iter().map(|of| of.count).sum();
+        (counts, more)
     }
 }
 

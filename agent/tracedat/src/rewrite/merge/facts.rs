@@ -110,6 +110,7 @@ fn ledger(bytes: &[u8], name: impl Fn(&str) -> String) -> Vec<u8> {
         recursion_misses: _,
         skips_uncounted: _,
         leaves_out_interrupts: _,
+        lacks_contexts: _,
         vanished_cgroups: _,
         recovered: _,
         names_lost: _,

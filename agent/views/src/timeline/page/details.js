@@ -98,7 +98,7 @@ const chooseEvent = async (number, doShow) => {
 const argument = (slice) => {
   const { kind, key, arg } = slice;
   if (kind === KIND.thread && key === RUNS) return ["on", `CPU ${arg}`];
-  if (kind === KIND.thread && key === WOKEN) {
+  if (kind === KIND.thread && key === WOKEN && arg) {
     return ["woken by", arg > 0 ? threadName(arg - 1) : `an interrupt on CPU ${-1 - arg}`];
   }
   if (kind === KIND.calls && slice.last) return ["returns", arg];
@@ -115,6 +115,7 @@ const detailsOfSlice = async (slice, panel, turn) => {
   ];
   const more = argument(slice);
   if (more) pairs.push(more);
+  if (slice.kind === KIND.gap && index.labels[slice.key]) pairs.push(["buffer", oneLine(index.labels[slice.key])]);
   if (!slice.first && slice.kind !== KIND.gap) pairs.push(["begins", "before it was seen"]);
   if (!slice.last && slice.kind !== KIND.gap) pairs.push(["ends", "no event tells"]);
   const select = make("button", { type: "button", text: "Select its time", click: () => setSelection(slice.start, slice.end) });
