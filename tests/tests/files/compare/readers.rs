@@ -9,12 +9,13 @@ use integration_tests::ctf::{self, Event, Trace};
 use integration_tests::harness::run;
 use integration_tests::{babeltrace, duckdb, eventdefs_reader, ltt2008_reader, perfetto, trace_processor};
 use serde_json::{Map, Value, json};
+use stdx::escapes;
 
 use super::recordings::{OWN, WALL};
-use super::truth::{Facet, Row, Told, equal, number};
+use super::truth::{Facet, Loss, Row, Told, choices, equal, number};
 
 /// Fields that are sets of bits.
-const BITS: [&str; 2] = ["cpus", "mask"];
+pub(super) const BITS: [&str; 2] = ["cpus", "mask"];
 
 fn integer(number: i128) -> Value {
     i64::try_from(number).map(Value::from).or_else(|_| u64::try_from(number).map(Value::from)).unwrap()
@@ -32,7 +33,7 @@ fn named(row: &mut Row, name: &str, sign: &str) {
 }
 
 /// Numbers of the bits that are set in words of so many bits.
-fn bits(words: &[Value], size: u32) -> Value {
+pub(super) fn bits(words: &[Value], size: u32) -> Value {
     let set = words.iter().enumerate().flat_map(|(index, word)| {
         let word = number(word).unwrap();
         (0..size)
@@ -40,6 +41,28 @@ fn bits(words: &[Value], size: u32) -> Value {
             .map(move |bit| index as u64 * u64::from(size) + u64::from(bit))
     });
     set.collect()
+}
+
+/// Numbers in ranges: `0-3,7`.
+fn ranges(text: &str) -> Option<Value> {
+    let mut all = Vec::new();
+    for range in text.split(',').filter(|range| !range.is_empty()) {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        all.extend(from.parse::<u64>().ok()?..=to.parse::<u64>().ok()?);
+    }
+    Some(json!(all))
+}
+
+/// Numbers as texts for people have them: `{1,-2}`, sets of bits as ranges.
+fn printed_list(text: &str) -> Option<Value> {
+    let Some(list) = text.strip_prefix('{') else { return ranges(text) };
+    let list = list.strip_suffix('}')?;
+    let numbers = list.split(',').filter(|number| !number.is_empty());
+    let value = |text: &str| match text.strip_prefix("0x") {
+        Some(_) => Some(json!(text)),
+        None => Some(integer(text.parse().ok()?)),
+    };
+    numbers.map(value).collect()
 }
 
 /// Values of records as they are.
@@ -67,6 +90,56 @@ fn ctf_fields(event: &Event) -> Map<String, Value> {
             }
         })
         .collect()
+}
+
+/// The members of a recording's provenance, of the texts that an export has of it.
+struct Described(BTreeMap<String, Value>);
+
+impl Described {
+    fn of<'t>(texts: impl Iterator<Item = (&'t str, &'t str)>) -> Self {
+        let mut pieces = BTreeMap::<String, BTreeMap<u32, &str>>::new();
+        for (name, piece) in texts {
+            let Some((member, number)) =
+                name.strip_prefix("recording_").and_then(|name| name.rsplit_once('_'))
+            else {
+                continue;
+            };
+            pieces.entry(member.to_owned()).or_default().insert(number.parse().unwrap(), piece);
+        }
+        let parse =
+            |pieces: BTreeMap<u32, &str>| pieces.into_values().collect::<String>().parse::<Value>().unwrap();
+        Self(pieces.into_iter().map(|(member, pieces)| (member, parse(pieces))).collect())
+    }
+
+    fn member(&self, name: &str) -> &Value {
+        self.0.get(name).unwrap_or(&Value::Null)
+    }
+
+    /// What is about the whole recording.
+    fn whole(&self) -> Row {
+        let ledger = &self.member("ledgers")[0];
+        let host = self.member("machine")["host"]["hostname"].as_str();
+        Row::from([
+            (Facet::Wall, self.member("clock")["wall_offset_ns"].clone()),
+            (Facet::Host, json!(host.filter(|host| !host.is_empty()))),
+            (Facet::Scope, ledger.get("only").cloned().unwrap_or(json!([]))),
+            (Facet::Choices, choices(ledger)),
+        ])
+    }
+
+    /// Puts the names of threads into records.
+    fn name_threads(&self, rows: &mut [Row]) {
+        let threads = self.member("threads")["list"].as_array();
+        let names = threads.into_iter().flatten();
+        let names: BTreeMap<i64, String> = names
+            .map(|thread| (thread[0].as_i64().unwrap(), unescaped(thread[2].as_str().unwrap())))
+            .filter(|(_, name)| !name.is_empty())
+            .collect();
+        for row in rows {
+            let tid = row[&Facet::Thread].as_i64().unwrap();
+            row.insert(Facet::Comm, if tid == 0 { json!("<idle>") } else { json!(names.get(&tid)) });
+        }
+    }
 }
 
 /// What babeltrace2 counts of records and losses has to be what our reader has.
@@ -122,10 +195,17 @@ fn ctf_told(trace: &Trace, name: fn(&mut Row, &Event)) -> Told {
         let lost = losses.iter().map(|(.., count)| count).sum();
         told.lose_behind(&buffer(channel), cpu.parse().unwrap(), Some(lost));
     }
-    told.whole = Row::from([
-        (Facet::Wall, json!(Some(trace.clock_offset).filter(|offset| *offset != 0))),
-        (Facet::Host, json!(trace.env.get("hostname").map(|name| name.trim_start_matches('"')))),
-    ]);
+    let texts = trace.env.iter().map(|(name, text)| (&**name, text.trim_start_matches('"')));
+    let described = Described::of(texts);
+    described.name_threads(&mut told.rows);
+    told.whole = described.whole();
+    // Other readers know of these.
+    if let Some(offset) = told.whole[&Facet::Wall].as_u64() {
+        assert_eq!(trace.clock_offset, offset);
+    }
+    if let Some(host) = told.whole[&Facet::Host].as_str() {
+        assert_eq!(trace.env["hostname"].trim_start_matches('"'), host);
+    }
     told
 }
 
@@ -153,8 +233,14 @@ pub(super) fn as_lttng_has_it(facet: Facet, row: &Row, found: &Value, told: &Val
             let found = found.as_str().unwrap();
             let call = ["syscall_entry_", "syscall_exit_"].map(|prefix| found.starts_with(prefix));
             match (system, event) {
+                // They are named so beside events of each call.
+                ("raw_syscalls", _) if found == format!("raw_syscalls_{event}") => true,
                 ("raw_syscalls", "sys_enter") => call[0],
                 ("raw_syscalls", "sys_exit") => call[1],
+                ("syscalls", _) => {
+                    let [of_call, name] = [found, event].map(|name| name.splitn(3, '_').nth(2));
+                    of_call == name && call[usize::from(event.starts_with("sys_exit_"))]
+                }
                 _ => found.ends_with(event.trim_start_matches("mm_")),
             }
         }
@@ -229,9 +315,47 @@ pub(super) fn perfetto(out: &Path) -> Told {
         (Facet::Wall, json!(wall)),
         (Facet::Host, trace.head["system"][0]["utsname"]["nodename"].clone()),
     ]);
-    let answers = trace_processor::ask(out, &["select count(*) from ftrace_event"]);
-    assert_eq!(answers[0][0][0], told.rows.len());
+    expect_in_trace_processor(out, &told.rows);
     told
+}
+
+/// What trace_processor has of the same records. Of an array it has one element.
+fn expect_in_trace_processor(out: &Path, rows: &[Row]) {
+    let answers = trace_processor::ask(
+        out,
+        &[
+            "select ts, cpu, tid, e.name from ftrace_event e join thread using (utid) where e.name is not null",
+            "select ts, cpu, e.name, a.flat_key, a.int_value, a.string_value \
+             from ftrace_event e join args a using (arg_set_id) where e.name is not null",
+        ],
+    );
+    let of = |row: &Row, facets: &[Facet]| {
+        json!(facets.iter().map(|facet| row[facet].clone()).collect::<Vec<_>>()).to_string()
+    };
+    let mut found: Vec<String> = answers[0].iter().map(|row| json!(row).to_string()).collect();
+    let all = [Facet::Time, Facet::Cpu, Facet::Thread, Facet::Event];
+    let mut expected: Vec<String> = rows.iter().map(|row| of(row, &all)).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    let mut values = BTreeMap::<String, Vec<(&str, &Value)>>::new();
+    for row in &answers[1] {
+        let value = if row[5].is_null() { &row[4] } else { &row[5] };
+        let place = values.entry(json!(row[..3]).to_string()).or_default();
+        place.push((row[3].as_str().unwrap(), value));
+    }
+    let bits = |value: &Value| number(value).map(|number| number as u64);
+    for row in rows {
+        let place = of(row, &[Facet::Time, Facet::Cpu, Facet::Event]);
+        let values = values.get(&place).map_or(&[][..], |values| values);
+        for (name, value) in row[&Facet::Fields].as_object().unwrap() {
+            let is_it = |(key, found): &(&str, &Value)| {
+                *key == name
+                    && (*found == value || bits(found).is_some_and(|found| bits(value) == Some(found)))
+            };
+            assert!(value.is_array() || values.iter().any(is_it), "{name}: {row:?}: {values:?}");
+        }
+    }
 }
 
 /// A mark of a loss is no number, numbers are without a sign, sets of bits a text, and the text of
@@ -239,6 +363,13 @@ pub(super) fn perfetto(out: &Path) -> Told {
 pub(super) fn as_perfetto_has_it(facet: Facet, row: &Row, found: &Value, told: &Value) -> bool {
     match facet {
         Facet::Lost => *found == (*told != 0),
+        // One event has all system calls, unless their numbers were recorded by others as well.
+        Facet::Event if row[&Facet::System] == "syscalls" => {
+            told.as_str().unwrap().starts_with(found.as_str().unwrap())
+        }
+        Facet::Fields if row[&Facet::System] == "syscalls" && found.get("id").is_some() => {
+            is_call_of_perfetto(found, told)
+        }
         Facet::Event => found == told || (*found == "print" && (*told == "bprint" || *told == "bputs")),
         // The function is in the text.
         Facet::Fields if row[&Facet::System] == "ftrace" && told.get("buf").is_some() => {
@@ -247,25 +378,36 @@ pub(super) fn as_perfetto_has_it(facet: Facet, row: &Row, found: &Value, told: &
         }
         Facet::Fields => {
             let (found, told) = (found.as_object().unwrap(), told.as_object().unwrap());
-            let is_own = row[&Facet::System] != OWN;
             let is_same = |(name, told): (&String, &Value)| {
                 let Some(found) = found.get(name) else { return false };
-                let ranges = |text: &str| -> Value {
-                    let ranges = text.split(',').filter(|range| !range.is_empty()).flat_map(|range| {
-                        let (from, to) = range.split_once('-').unwrap_or((range, range));
-                        from.parse::<u64>().unwrap()..=to.parse::<u64>().unwrap()
-                    });
-                    ranges.collect()
+                // Functions of the graph have their names.
+                let is_function = || {
+                    let symbol = row[&Facet::Symbols].get(name).and_then(Value::as_str);
+                    symbol.is_some_and(|symbol| symbol.split('+').next() == found.as_str())
                 };
-                let is_of_32_bits = |found: i128, told: i128| is_own && (found - told).trailing_zeros() >= 32;
                 equal(found, told)
-                    || (BITS.contains(&&**name) && found.as_str().is_some_and(|text| ranges(text) == *told))
-                    || number(found).zip(number(told)).is_some_and(|(found, told)| is_of_32_bits(found, told))
+                    || (BITS.contains(&&**name) && found.as_str().and_then(ranges).as_ref() == Some(told))
+                    || is_function()
             };
             found.len() == told.len() && told.iter().all(is_same)
         }
         _ => equal(found, told),
     }
+}
+
+/// Perfetto's events of system calls have the number, and the arguments or the result.
+fn is_call_of_perfetto(found: &Value, told: &Value) -> bool {
+    let told = told.as_object().unwrap();
+    let values = told.iter().filter(|(name, _)| *name != "__syscall_nr").map(|(_, value)| number(value));
+    let mut told_values: Vec<Option<i128>> = values.collect();
+    let mut values: Vec<Option<i128>> = match &found["args"] {
+        Value::Array(args) => args.iter().map(number).collect(),
+        _ => found.get("ret").into_iter().map(number).collect(),
+    };
+    // Which of them it is stands in the format only.
+    values.sort_unstable();
+    told_values.sort_unstable();
+    found.get("id") == told.get("__syscall_nr") && values == told_values
 }
 
 pub(super) fn chrome(out: &Path) -> Told {
@@ -297,18 +439,20 @@ pub(super) fn chrome(out: &Path) -> Told {
         micros.parse::<i128>().unwrap() * 1000 + rest[..3].parse::<i128>().unwrap() + origin
     });
     let mut told = Told { sums: Some(BTreeMap::new()), behind: Some(BTreeMap::new()), ..Told::default() };
-    let mut pending = BTreeMap::<(u64, i128), Vec<Option<u64>>>::new();
-    let (mut losses, mut last) = (Vec::new(), BTreeMap::<u64, i128>::new());
+    let mut pending = BTreeMap::<((String, u64), i128), Vec<Option<u64>>>::new();
+    let (mut losses, mut last) = (Vec::new(), BTreeMap::<(String, u64), i128>::new());
     for (event, time) in events.iter().filter(|event| event["ph"] == "i").zip(times) {
         let args = &event["args"];
         if event["cat"] == "loss" {
             // Rows of CPUs have their numbers.
             let cpu = (event["tid"].as_u64().unwrap() - (1 << 24)) / 4;
-            losses.push((cpu, time, args["count"].as_u64(), args["since_ns"].clone()));
+            let buffer = args["buffer"].as_str().unwrap_or("").to_owned();
+            losses.push(((buffer, cpu), time, args["count"].as_u64(), args["since_ns"].clone()));
             continue;
         }
         let cpu = args["cpu"].as_u64().unwrap();
-        last.insert(cpu, last.get(&cpu).map_or(time, |last| time.max(*last)));
+        let buffer = args["buffer"].as_str().unwrap_or("").to_owned();
+        last.entry((buffer, cpu)).and_modify(|last| *last = time.max(*last)).or_insert(time);
         let tid = event["tid"].as_u64().unwrap();
         told.rows.push(Row::from([
             (Facet::Cpu, json!(cpu)),
@@ -325,18 +469,20 @@ pub(super) fn chrome(out: &Path) -> Told {
             (Facet::Names, args.get("names").cloned().unwrap_or(json!({}))),
         ]));
     }
-    for (cpu, time, count, since) in losses {
+    for (place, time, count, since) in losses {
         let since = since.as_str().map(|since| since.parse::<i128>().unwrap());
-        if last.get(&cpu).is_none_or(|last| since == Some(*last)) {
-            told.lose_behind("", cpu, count);
+        if last.get(&place).is_none_or(|last| since == Some(*last)) {
+            told.lose_behind(&place.0, place.1, count);
         } else {
-            told.lose("", cpu, count);
-            pending.entry((cpu, time)).or_default().push(count);
+            told.lose(&place.0, place.1, count);
+            pending.entry((place, time)).or_default().push(count);
         }
     }
     for row in &mut told.rows {
-        let at = (row[&Facet::Cpu].as_u64().unwrap(), number(&row[&Facet::Time]).unwrap());
-        let lost = pending.remove(&at).map_or(Some(0), |counts| counts.into_iter().sum());
+        let place = (row[&Facet::Buffer].as_str().unwrap().to_owned(), row[&Facet::Cpu].as_u64().unwrap());
+        let lost = pending
+            .remove(&(place, number(&row[&Facet::Time]).unwrap()))
+            .map_or(Some(0), |counts| counts.into_iter().sum());
         row.insert(Facet::Lost, json!(lost));
     }
     assert!(pending.is_empty(), "{pending:?}");
@@ -406,6 +552,37 @@ fn perf_line(line: &str) -> Row {
     row
 }
 
+/// `perf` prints addresses with all their digits and without a prefix.
+pub(super) fn as_perf_script_has_it(facet: Facet, row: &Row, found: &Value, told: &Value) -> bool {
+    let (Facet::Fields, Value::String(found), Value::String(told)) = (facet, found, told) else {
+        return as_they_are(facet, row, found, told);
+    };
+    let is_word = |sign: char| sign.is_ascii_alphanumeric();
+    let number = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16);
+    let (mut found, mut told) = (&**found, &**told);
+    while found != told {
+        let same = found.chars().zip(told.chars()).take_while(|(found, told)| found == told);
+        let same = same.map(|(sign, _)| sign.len_utf8()).sum::<usize>();
+        // A number begins with the first of its digits.
+        let begin = found[..same].trim_end_matches(is_word).len();
+        let digits =
+            |text: &str| text[begin..].find(|sign| !is_word(sign)).map_or(text.len(), |end| begin + end);
+        let (end, address) = if told[begin..].starts_with("(nil)") {
+            (begin + "(nil)".len(), Some(0))
+        } else {
+            let end = digits(told);
+            let hex = told[begin..end].strip_prefix("0x");
+            (end, hex.and_then(|hex| u64::from_str_radix(hex, 16).ok()))
+        };
+        let found_end = digits(found);
+        if address.is_none() || number(&found[begin..found_end]) != address {
+            return false;
+        }
+        (found, told) = (&found[found_end..], &told[end..]);
+    }
+    true
+}
+
 /// A text without `\xHH`.
 fn unescaped(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
@@ -421,12 +598,18 @@ fn unescaped(text: &str) -> String {
 pub(super) fn perf_script(out: &Path) -> Told {
     let text = fs::read_to_string(out).unwrap();
     let mut told = Told { sums: Some(BTreeMap::new()), behind: Some(BTreeMap::new()), ..Told::default() };
-    let mut pending = BTreeMap::<u64, Option<u64>>::new();
+    let mut pending = BTreeMap::<(String, u64), Option<u64>>::new();
+    let (mut texts, mut buffer) = (Vec::new(), String::new());
     for line in text.lines() {
-        if let Some(comment) = line.strip_prefix("# CPU ") {
+        if let Some(comment) = line.strip_prefix(escapes::COMMENT) {
+            match comment.strip_prefix(escapes::BUFFER) {
+                Some(name) => buffer = unescaped(name),
+                None => texts.extend(comment.split_once(' ')),
+            }
+        } else if let Some(comment) = line.strip_prefix("# CPU ") {
             let (cpu, lost) = comment.split_once(": ").unwrap();
             let lost = lost.split(' ').next().unwrap().parse().ok();
-            pending.insert(cpu.split(' ').next().unwrap().parse().unwrap(), lost);
+            pending.insert((buffer.clone(), cpu.split(' ').next().unwrap().parse().unwrap()), lost);
         } else if let Some(frame) = line.strip_prefix('\t') {
             let is_kernel = frame.ends_with("([kernel.kallsyms])");
             let facet = if is_kernel { Facet::KernelStack } else { Facet::UserStack };
@@ -437,15 +620,18 @@ pub(super) fn perf_script(out: &Path) -> Told {
             *stack = frames.into_iter().chain([json!(address)]).collect();
         } else if !(line.is_empty() || line.starts_with('#')) {
             let mut row = perf_line(line);
-            let lost = pending.remove(&row[&Facet::Cpu].as_u64().unwrap()).unwrap_or(Some(0));
-            told.lose("", row[&Facet::Cpu].as_u64().unwrap(), lost);
+            let place = (buffer.clone(), row[&Facet::Cpu].as_u64().unwrap());
+            let lost = pending.remove(&place).unwrap_or(Some(0));
+            told.lose(&buffer, row[&Facet::Cpu].as_u64().unwrap(), lost);
             row.insert(Facet::Lost, json!(lost));
+            row.insert(Facet::Buffer, json!(buffer));
             told.rows.push(row);
         }
     }
-    for (cpu, lost) in pending {
-        told.lose_behind("", cpu, lost);
+    for ((buffer, cpu), lost) in pending {
+        told.lose_behind(&buffer, cpu, lost);
     }
+    told.whole = Described::of(texts.into_iter()).whole();
     told
 }
 
@@ -454,7 +640,13 @@ pub(super) fn html(out: &Path) -> Told {
     const ALL: &str = "(async () => { const all = []; for (let n = 1; n <= index.total; n++) { \
         const event = await loadEvent(n); const thread = event.thread === null ? null : index.threads[event.thread]; \
         all.push([event.name, String(BigInt(index.first) + BigInt(Math.round(event.time))), event.cpu, thread, \
-        Object.fromEntries(event.fields)]); } return [all, index.cpus, index.wall_offset]; })()";
+        Object.fromEntries(event.fields)]); } \
+        const gaps = []; for (const told of index.slices) { const block = await stores.slices.get(told); \
+        for (const [row, [begin, end]] of block.rows) if (index.rows[row][0] === KIND.gap) \
+        for (let at = begin; at < end; at++) gaps.push([index.rows[row][1], \
+        ...[block.start[at], block.end[at]].map((time) => String(BigInt(index.first) + BigInt(Math.round(time)))), \
+        block.arg[at]]); } \
+        return [all, index.cpus, index.wall_offset, index.machine, gaps]; })()";
     let dir = tempfile::tempdir().unwrap();
     let mut browser = Chromium::start(&dir.path().join("profile"));
     // Chromium takes a file for what its name says.
@@ -465,6 +657,9 @@ pub(super) fn html(out: &Path) -> Told {
     browser.expect_quiet();
     let mut told = Told { sums: Some(BTreeMap::new()), ..Told::default() };
     for event in shown[0].as_array().unwrap() {
+        let (fields, names, mut symbols) = derived(event[4].as_object().unwrap());
+        symbols
+            .extend(fields.contains_key("caller").then(|| ("caller".to_owned(), printed_symbols(&fields))));
         let mut row = Row::from([
             (Facet::Cpu, event[2].clone()),
             (Facet::Time, json!(event[1].as_str().unwrap().parse::<u64>().unwrap())),
@@ -472,7 +667,9 @@ pub(super) fn html(out: &Path) -> Told {
             (Facet::Comm, comm_of_page(&event[3])),
             (Facet::Flags, event[4]["common_flags"].clone()),
             (Facet::Preempt, event[4]["common_preempt_count"].clone()),
-            (Facet::Fields, event[4].clone()),
+            (Facet::Fields, Value::Object(fields)),
+            (Facet::Names, Value::Object(names)),
+            (Facet::Symbols, Value::Object(symbols)),
         ]);
         named(&mut row, event[0].as_str().unwrap(), ":");
         told.rows.push(row);
@@ -484,9 +681,43 @@ pub(super) fn html(out: &Path) -> Told {
             told.lose("", number, None);
         }
     }
+    // A loss ends with the record behind it; one behind the last record begins with that.
+    let mut last = BTreeMap::<u64, u64>::new();
+    for row in &told.rows {
+        let (cpu, time) = (row[&Facet::Cpu].as_u64().unwrap(), row[&Facet::Time].as_u64().unwrap());
+        last.entry(cpu).and_modify(|last| *last = time.max(*last)).or_insert(time);
+    }
+    let mut gaps = BTreeMap::<(u64, u64), Vec<Option<u64>>>::new();
+    let mut behind = BTreeMap::<(String, u64), Loss>::new();
+    for gap in shown[4].as_array().unwrap() {
+        let [since, at] = [1, 2].map(|member| gap[member].as_str().unwrap().parse::<u64>().unwrap());
+        let (cpu, count) = (gap[0].as_u64().unwrap(), gap[3].as_u64().filter(|count| *count != 0));
+        if last.get(&cpu).is_none_or(|last| since == *last) {
+            let (known, unknown) = behind.entry((String::new(), cpu)).or_default();
+            *known += count.unwrap_or(0);
+            *unknown += u64::from(count.is_none());
+        } else {
+            gaps.entry((cpu, at)).or_default().push(count);
+        }
+    }
+    for row in &mut told.rows {
+        let at = (row[&Facet::Cpu].as_u64().unwrap(), row[&Facet::Time].as_u64().unwrap());
+        let lost = gaps.remove(&at).map_or(Some(0), |counts| counts.into_iter().sum());
+        row.insert(Facet::Lost, json!(lost));
+    }
+    assert!(gaps.is_empty(), "{gaps:?}");
+    told.behind = Some(behind);
     let wall = shown[2].as_str().map(|text| text.parse::<i64>().unwrap());
-    told.whole = Row::from([(Facet::Wall, json!(wall))]);
+    let host = shown[3].as_str().and_then(|machine| machine.split(' ').nth(1));
+    told.whole = Row::from([(Facet::Wall, json!(wall)), (Facet::Host, json!(host))]);
     told
+}
+
+/// The functions of a stack that is printed with its frames, one in each line.
+fn printed_symbols(fields: &Map<String, Value>) -> Value {
+    let frames = fields["text"].as_str().unwrap().lines().filter_map(|line| line.trim().strip_prefix("=> "));
+    let function = |frame: &str| frame.split_once(" (").map_or(frame, |(function, _)| function).to_owned();
+    frames.map(|frame| if frame.starts_with("0x") { Value::Null } else { json!(function(frame)) }).collect()
 }
 
 /// The name of a thread of a page, which has none for one without.
@@ -506,14 +737,26 @@ pub(super) fn as_html_has_it(facet: Facet, _: &Row, found: &Value, told: &Value)
     match facet {
         // The page says how many times are later than a browser can count.
         Facet::Time if told.as_u64() > Some(LAST_OF_BROWSERS) => *found == LAST_OF_BROWSERS,
+        // Stacks are printed without offsets.
+        Facet::Symbols if told.get("caller").is_some() => {
+            let [found, told] = [found, told].map(|of| of["caller"].as_array().unwrap());
+            let function = |text: &Value| {
+                let text = text.as_str()?;
+                Some(text.split_once('+').map_or(text, |(function, _)| function).to_owned())
+            };
+            found.iter().map(function).eq(told.iter().map(function))
+        }
         Facet::Flags | Facet::Preempt => found.as_str() == Some(told.to_string().as_str()),
         Facet::Fields => told.as_object().unwrap().iter().all(|(name, told)| {
             let Some(found) = found[name].as_str() else { return false };
             match told {
                 Value::String(text) => found == text,
                 Value::Number(number) => found == number.to_string(),
-                Value::Array(values) => values.is_empty() || !found.is_empty(),
-                _ => true,
+                Value::Array(frames) if name == "caller" => {
+                    found.split(' ').eq(frames.iter().map(|frame| frame.as_str().unwrap()))
+                }
+                Value::Array(_) => printed_list(found).as_ref() == Some(told),
+                _ => false,
             }
         }),
         _ => equal(found, told),
@@ -560,19 +803,7 @@ fn tables(rows: &[(String, Vec<Value>)]) -> Told {
         for found in rows {
             let mut row = Row::from([(Facet::System, json!(system)), (Facet::Event, json!(event))]);
             row.extend(COMMON.map(|(column, facet)| (facet, found[column].clone())));
-            let (mut fields, mut names, mut symbols) = (Map::new(), Map::new(), Map::new());
-            let columns = found.as_object().unwrap();
-            for (column, value) in columns.iter().filter(|(column, _)| !is_common(column)) {
-                let derived = |ending: &str| {
-                    column.strip_suffix(ending).filter(|of| columns.contains_key(*of)).map(str::to_owned)
-                };
-                match (derived("_name"), derived("_symbol")) {
-                    (Some(of), _) if !value.is_null() => drop(names.insert(of, value.clone())),
-                    (_, Some(of)) if !value.is_null() => drop(symbols.insert(of, value.clone())),
-                    (None, None) => drop(fields.insert(column.clone(), value.clone())),
-                    _ => {}
-                }
-            }
+            let (fields, names, symbols) = derived(found.as_object().unwrap());
             row.extend([
                 (Facet::Fields, Value::Object(fields)),
                 (Facet::Names, Value::Object(names)),
@@ -594,8 +825,21 @@ fn tables(rows: &[(String, Vec<Value>)]) -> Told {
     told
 }
 
-fn is_common(column: &str) -> bool {
-    column.starts_with("common_")
+/// Fields, and the names and symbols of values, which are in columns beside theirs.
+fn derived(columns: &Map<String, Value>) -> (Map<String, Value>, Map<String, Value>, Map<String, Value>) {
+    let (mut fields, mut names, mut symbols) = (Map::new(), Map::new(), Map::new());
+    for (column, value) in columns.iter().filter(|(column, _)| !column.starts_with("common_")) {
+        let of = |ending: &str| {
+            column.strip_suffix(ending).filter(|of| columns.contains_key(*of)).map(str::to_owned)
+        };
+        match (of("_name"), of("_symbol")) {
+            (Some(of), _) if !value.is_null() => drop(names.insert(of, value.clone())),
+            (_, Some(of)) if !value.is_null() => drop(symbols.insert(of, value.clone())),
+            (None, None) => drop(fields.insert(column.clone(), value.clone())),
+            _ => {}
+        }
+    }
+    (fields, names, symbols)
 }
 
 fn printed(script: &str, out: &Path) -> Vec<(String, Vec<Value>)> {
@@ -640,9 +884,15 @@ pub(super) fn parquet(out: &Path) -> Told {
     const READ: &str = "
 import datetime, glob, json, os, sys
 import pandas, pyarrow.parquet
+def bare(value):
+    if hasattr(value, 'tolist'): return [bare(element) for element in value.tolist()]
+    return None if value is pandas.NA else value
 for path in sorted(glob.glob(glob.escape(sys.argv[1]) + '/*.parquet')):
     table = pyarrow.parquet.ParquetFile(path).read()
-    assert len(pandas.read_parquet(path)) == table.num_rows
+    frame = pandas.read_parquet(path, dtype_backend='pyarrow')
+    assert list(frame.columns) == table.column_names
+    for name in table.column_names:
+        assert [bare(value) for value in frame[name].tolist()] == table[name].to_pylist(), name
     plain = lambda value: str(value) if isinstance(value, datetime.datetime) else value
     rows = [{name: plain(value) for name, value in row.items() if name != 'common_time'} for row in
             table.drop_columns([name for name in table.column_names if name.endswith('_time')]).to_pylist()]
@@ -766,7 +1016,9 @@ pub(super) fn ltt2008(out: &Path) -> Told {
                 lost += count;
                 continue;
             }
-            if STATE.iter().any(|state| event.name.starts_with(state)) {
+            // `task:task_newtask` of the kernel is no state.
+            let is_state = STATE.iter().any(|state| event.name.starts_with(state));
+            if is_state && !event.name.starts_with("task_task_") {
                 continue;
             }
             let (mut row, mut fields) = (Row::new(), Map::new());
@@ -789,19 +1041,58 @@ pub(super) fn ltt2008(out: &Path) -> Told {
                 (Facet::Fields, Value::Object(fields)),
                 (Facet::Lost, json!(std::mem::take(&mut lost))),
             ]);
-            let system = SYSTEMS.iter().find(|system| event.name.starts_with(&format!("{system}_")));
-            let system = system.unwrap_or_else(|| panic!("{}", event.name));
+            let systems = SYSTEMS.iter().filter(|system| event.name.starts_with(&format!("{system}_")));
+            let system =
+                systems.max_by_key(|system| system.len()).unwrap_or_else(|| panic!("{}", event.name));
             row.insert(Facet::System, json!(system));
             row.insert(Facet::Event, json!(event.name[system.len() + 1..]));
             told.rows.push(row);
         }
     }
+    // Of its start it has the time of day in whole microseconds.
+    let ltt2008_reader::Header { start_time, start_tsc, .. } = trace.header;
+    let wall = (start_time != 0).then(|| start_time as i64 - (start_tsc / 1000 * 1000) as i64);
+    told.whole = Row::from([(Facet::Wall, json!(wall))]);
     told
 }
 
 /// The systems of the recordings: a name is `SYSTEM_EVENT`.
-const SYSTEMS: [&str; 10] =
-    [OWN, "ftrace", "kprobes", "uprobes", "sched", "raw_syscalls", "block", "irq", "kmem", "lock"];
+const SYSTEMS: [&str; 34] = [
+    OWN,
+    "block",
+    "cgroup",
+    "compaction",
+    "csd",
+    "exceptions",
+    "filemap",
+    "ftrace",
+    "ipi",
+    "irq",
+    "irq_vectors",
+    "kmem",
+    "kprobes",
+    "lock",
+    "maple_tree",
+    "mmap",
+    "mmap_lock",
+    "pagemap",
+    "percpu",
+    "power",
+    "raw_syscalls",
+    "rcu",
+    "rseq",
+    "sched",
+    "signal",
+    "syscalls",
+    "task",
+    "timer",
+    "timer_migration",
+    "tlb",
+    "uprobes",
+    "workqueue",
+    "writeback",
+    "x86_fpu",
+];
 
 /// An unknown loss is 0 events, and there are numbers and texts only.
 pub(super) fn as_2008_has_it(facet: Facet, _: &Row, found: &Value, told: &Value) -> bool {
@@ -814,7 +1105,7 @@ pub(super) fn as_2008_has_it(facet: Facet, _: &Row, found: &Value, told: &Value)
                     found.get(&format!("{name}_{index}")).is_some_and(|found| equal(found, told))
                 }),
                 // As `report` prints it.
-                (Some(Value::String(text)), Value::Array(values)) => values.is_empty() || !text.is_empty(),
+                (Some(Value::String(text)), Value::Array(_)) => printed_list(text).as_ref() == Some(told),
                 (Some(found), told) => equal(found, told),
                 (None, _) => false,
             })

@@ -31,6 +31,20 @@ pub(crate) const RECORDINGS: [(&str, Make); 11] = [
     ("lossy machine", lossy_machine),
 ];
 
+/// The name of a recording that was rotated, which is merged of two archives.
+pub(crate) const ROTATED: &str = "rotated";
+
+/// The names of all of them.
+pub(crate) fn all_names() -> impl Iterator<Item = &'static str> {
+    RECORDINGS.iter().map(|(name, _)| *name).chain([ROTATED])
+}
+
+/// How many threads with a name one of them has.
+pub(crate) fn thread_count(name: &str) -> u64 {
+    let made = RECORDINGS.iter().find(|(other, _)| *other == name).map_or_else(plain, |(_, make)| make());
+    made.threads.iter().count() as u64
+}
+
 /// Those that analyses have something to say of.
 pub(crate) const MACHINES: [(&str, Make); 3] =
     [("stacks", stacks), ("machine", machine), ("lossy machine", lossy_machine)];
@@ -53,7 +67,17 @@ const HEADER_EVENT: &str = "# compressed entry header\n\ttype_len    :    5 bits
 
 const SYMBOLS: &str = "ffffffff81000000 T _stext\nffffffff81001000 T do_one\nffffffff81002000 t do_two
 ffffffff81003000 T kfree\nffffffff81004000 T schedule\nffffffff81005000 T __traceiter_sched_switch
+ffffffff81006000 T tick_nohz_handler\nffffffff81007000 T asm_sysvec_apic_timer_interrupt
+ffffffff81008000 T io_schedule\nffffffff81009000 T do_sys_poll\nffffffff8100a000 t rcu_gp_kthread
 ffffffff82000000 T _etext\n";
+
+/// Addresses in these functions.
+const IN_SCHEDULE: u64 = 0xffff_ffff_8100_4010;
+const IN_TICK: u64 = 0xffff_ffff_8100_6000;
+const IN_INTERRUPT: u64 = 0xffff_ffff_8100_7010;
+const IN_DISK: u64 = 0xffff_ffff_8100_8010;
+const IN_POLL: u64 = 0xffff_ffff_8100_9010;
+const IN_RCU: u64 = 0xffff_ffff_8100_a010;
 
 /// The value of a field.
 #[derive(Clone, Debug)]
@@ -165,19 +189,19 @@ impl Crafted {
         self.cpu(cpu).push(time, &record);
     }
 
-    /// The stack of the kernel behind an event.
-    fn stack(&mut self, at: (u64, u32), tid: i32, frames: &[u64]) {
+    /// The stack of the kernel behind an event, which takes its time.
+    fn stack(&mut self, (time, cpu): (u64, u32), tid: i32, frames: &[u64]) {
         // The kernel fills its array of eight.
         let caller =
             words(frames.iter().chain(&[u64::MAX; 8]).take(frames.len().max(8)).map(|f| f.to_le_bytes()));
         let size = Is::Number(frames.len().max(8) as i128);
-        self.at(at, tid, "kernel_stack", &[("size", size), ("caller", caller)]);
+        self.at((time + 3, cpu), tid, "kernel_stack", &[("size", size), ("caller", caller)]);
     }
 
-    /// The stack of a process behind an event.
-    fn user_stack(&mut self, at: (u64, u32), tid: i32, frames: &[u64]) {
+    /// The stack of a process behind an event, later than that of the kernel.
+    fn user_stack(&mut self, (time, cpu): (u64, u32), tid: i32, frames: &[u64]) {
         let caller = words(frames.iter().chain(&[0; 8]).take(8).map(|frame| frame.to_le_bytes()));
-        self.at(at, tid, "user_stack", &[("tgid", Is::Number(tid.into())), ("caller", caller)]);
+        self.at((time + 9, cpu), tid, "user_stack", &[("tgid", Is::Number(tid.into())), ("caller", caller)]);
     }
 
     /// Events of a CPU are lost here; 0 if it is not known how many.
@@ -295,7 +319,13 @@ fn record(format: &Format, tid: i32, values: &[(&str, Is)]) -> Vec<u8> {
     let all = || format.common.iter().chain(&format.fields);
     let len = all().map(|field| field.offset + field.size).max().unwrap() as usize;
     let mut record = vec![0; len];
-    let common = [("common_type", Is::Number(format.id.into())), ("common_pid", Is::Number(tid.into()))];
+    let common = [
+        ("common_type", Is::Number(format.id.into())),
+        // Interrupts are off, and now and then another thread is due.
+        ("common_flags", Is::Number(1 | i128::from(tid % 2) << 2)),
+        ("common_preempt_count", Is::Number(1 + i128::from(tid % 3))),
+        ("common_pid", Is::Number(tid.into())),
+    ];
     for (name, value) in common.iter().chain(values) {
         let field = all().find(|field| field.name == *name);
         let field = field.unwrap_or_else(|| panic!("{} has no {name}", format.name));
@@ -607,6 +637,35 @@ fn lossy() -> Crafted {
     crafted
 }
 
+/// The archives of a recording that was rotated: the second one marks a loss that the first one has counted,
+/// and one of its own.
+pub(crate) fn rotated() -> [Crafted; 2] {
+    let archive = |number: u64| {
+        let mut crafted = plain();
+        if number == 1 {
+            crafted.lost(0, 12);
+        }
+        for turn in 0..20_u64 {
+            if (number, turn) == (1, 10) {
+                crafted.lost(1, 5);
+            }
+            let time = 1_000_000 + (number * 20 + turn) * 1_000;
+            crafted.at((time, (turn % 2) as u32), 10, "plain", &number_of(number, turn));
+        }
+        crafted
+    };
+    let mut archives = [0, 1].map(archive);
+    let _ = archives[0].ledger(&[("", 0, 12)]);
+    let _ = archives[1].ledger(&[("", 1, 5)]);
+    let second = archives[1].ledger.as_mut().unwrap();
+    second.cpus[0].marked_before = 12;
+    archives
+}
+
+fn number_of(archive: u64, turn: u64) -> [(&'static str, Is); 2] {
+    number((archive * 100 + turn).into())
+}
+
 /// A recording in which nothing happened.
 fn empty() -> Crafted {
     let mut crafted = plain();
@@ -687,8 +746,8 @@ fn busy(losses: u64) -> Crafted {
         "kfree",
         "mm_page_alloc",
         "mm_page_free",
+        "hrtimer_expire_entry",
     ]);
-    // With no process of its number, a timer's tick has CPU 1 looked at by `analyze cpu`.
     let is = |number: u64| Is::Number(number.into());
     for turn in 0..12_u64 {
         let start = 1_000_000 + turn * 1_000_000;
@@ -721,6 +780,7 @@ fn busy(losses: u64) -> Crafted {
         );
         crafted.at(at(45, 0), 20, "mm_page_alloc", &[("pfn", is(1000 + turn)), ("order", is(turn % 2))]);
         crafted.switch(at(50, 0), (20, 2), 21);
+        crafted.stack(at(50, 0), 20, &[IN_SCHEDULE, IN_DISK, 0xffff_ffff_8100_1010]);
         crafted.at(
             at(60, 0),
             21,
@@ -742,6 +802,7 @@ fn busy(losses: u64) -> Crafted {
         crafted.at(at(115, 0), 21, "softirq_entry", &[("vec", is(4))]);
         crafted.at(at(130, 0), 21, "softirq_exit", &[("vec", is(4))]);
         crafted.switch(at(150, 0), (21, 0), 20);
+        crafted.stack(at(150, 0), 21, &[IN_SCHEDULE, 0xffff_ffff_8100_1010]);
         crafted.at(
             at(160, 0),
             20,
@@ -758,6 +819,7 @@ fn busy(losses: u64) -> Crafted {
             crafted.at(at(175, 0), 20, "mm_page_free", &[("pfn", is(1000 + turn)), ("order", is(turn % 2))]);
         }
         crafted.switch(at(200, 0), (20, 1), 0);
+        crafted.stack(at(200, 0), 20, &[IN_SCHEDULE, IN_POLL]);
         crafted.switch(at(15, 1), (0, 0), 30);
         crafted.at(
             at(25, 1),
@@ -765,7 +827,11 @@ fn busy(losses: u64) -> Crafted {
             "sched_waking",
             &[("comm", "t21".into()), ("pid", is(21)), ("prio", is(120))],
         );
+        let timer = [("hrtimer", is(0xffff_8880_0000_1000)), ("now", is(start)), ("function", is(IN_TICK))];
+        crafted.at(at(400, 1), 30, "hrtimer_expire_entry", &timer);
+        crafted.stack(at(400, 1), 30, &[IN_TICK + 4, IN_INTERRUPT, 0xffff_ffff_8100_2010]);
         crafted.switch(at(700, 1), (30, 1), 0);
+        crafted.stack(at(700, 1), 30, &[IN_SCHEDULE, IN_RCU]);
     }
     for (tid, name) in [(20_u32, "t20"), (21, "t21"), (30, "t30")] {
         crafted.threads.insert(tid, name.as_bytes());

@@ -241,7 +241,7 @@ fn what_is_unknown_for_want_of_events_is_said() {
     // They may be behind what is asked about, where recording again would not help.
     let args = ["analyze", "sched", path.to_str().unwrap(), "--to", "0.005"];
     let ended = harness::run(&mut harness::agent("/".as_ref(), args)).expect(1);
-    ended.says(&["there is no sched:sched_switch in what is asked about of "]);
+    let ended = ended.says(&["there is no sched:sched_switch in what is asked about of "]);
     assert!(!ended.err.contains("record --for"), "{}", ended.err);
     let told = answer("sched", &path, &[]);
     let unknown = |told: &serde_json::Value| -> Vec<String> {
