@@ -705,8 +705,8 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
     options.numbered().flat_map(with_sets).collect()
 }
 
-/// The events that are recorded from the beginning on, but for those that the kernel refused, and those of
-/// which not each firing is recorded, or that of every thread in any scope.
+/// The events that are recorded from the beginning on, and those of which not each firing is recorded, or
+/// that of every thread in any scope; without those that the kernel refused, and that are over.
 fn event_choices(options: &CaptureOptions, refused: &[&str]) -> Vec<EventChoice> {
     let of_channel = |channel: &ChannelOptions| {
         let choices = channel.events.iter().map(|event| {
@@ -717,7 +717,10 @@ fn event_choices(options: &CaptureOptions, refused: &[&str]) -> Vec<EventChoice>
                 filter: event.filter.as_ref().map(|filter| filter.text.clone()),
                 is_sampled: event.slot.sample > 1,
             };
-            let is_whole = event.active == Active::default() && !refused.contains(&event.name.as_str());
+            if refused.contains(&event.name.as_str()) || event.active.is_over {
+                return None;
+            }
+            let is_whole = event.active == Active::default();
             (is_whole || choice.every_thread || choice.is_chosen()).then_some(choice)
         });
         choices.flatten().collect::<Vec<_>>()

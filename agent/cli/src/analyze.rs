@@ -429,6 +429,10 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
             count(covered.unread)
         );
     }
+    if covered.lacks_contexts {
+        text += "unknown: what interrupts did, which counts for the threads that they interrupted; \
+            the recording does not tell them apart\n";
+    }
     for need in &covered.missing {
         text += &format!("unknown: {}; the recording has no {}\n", need.tells, need.events.join(" or "));
     }

@@ -341,24 +341,32 @@ impl Ctf {
         }
     }
 
-    /// The events whose names in LTTng's layout do not tell those of the recording.
+    /// The events whose names in LTTng's layout do not tell those of the recording. A name that several have,
+    /// each in its channel, tells none of them.
     fn renamed_events(self, recording: &Recording<'_>, channels: &[Channel]) -> Vec<EventName> {
         if self != Self::Lttng {
             return Vec::new();
         }
-        let renamed = |printer: &Printer| {
-            let (system, name) = (printer.system(), printer.name());
-            let renamed = channels.iter().find_map(|channel| {
-                let Choice::One(id) = channel.rules.get(Printer::format(printer).id)?.choice else {
-                    return None;
-                };
-                Some(channel.events.get(id as usize)?.name.clone())
-            })?;
+        let mut found = BTreeMap::<String, BTreeSet<(&str, &str)>>::new();
+        for printer in recording.events().iter() {
+            let rules = channels
+                .iter()
+                .filter_map(|channel| Some((channel, channel.rules.get(printer.format().id)?)));
+            for (channel, rule) in rules {
+                if let Choice::One(id) = rule.choice
+                    && let Some(event) = channel.events.get(id as usize)
+                {
+                    found.entry(event.name.clone()).or_default().insert((printer.system(), printer.name()));
+                }
+            }
+        }
+        let renamed = |(renamed, events): (String, BTreeSet<(&str, &str)>)| {
+            let (&(system, name), 1) = (events.first()?, events.len()) else { return None };
             let is_told =
                 kernel_names::event(&renamed).is_some_and(|(of, known)| of == system && known == name);
             (!is_told).then(|| EventName { system: system.to_owned(), name: name.to_owned(), renamed })
         };
-        recording.events().iter().filter_map(renamed).collect()
+        found.into_iter().filter_map(renamed).collect()
     }
 
     /// The provenance of a recording that goes on, as far as its head has it: nothing has been counted.

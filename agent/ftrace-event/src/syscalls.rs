@@ -46,6 +46,16 @@ impl SyscallTable {
     }
 }
 
+/// Calls whose events have the names of the kernel's functions, and those that their numbers have.
+const KERNEL_NAMES: [(&str, &str); 6] = [
+    ("newstat", "stat"),
+    ("newfstat", "fstat"),
+    ("newlstat", "lstat"),
+    ("newuname", "uname"),
+    ("sendfile64", "sendfile"),
+    ("umount", "umount2"),
+];
+
 /// All machines number their calls below this.
 const MOST_NUMBERS: u64 = 1024;
 
@@ -88,7 +98,9 @@ impl CallNames {
 
     /// The number by which a call goes here whose records have none: that of the machine, if it has one.
     pub fn number_of(&self, name: &str) -> Option<i64> {
-        if let Some(number) = self.table.and_then(|table| table.number(name)) {
+        let alias = KERNEL_NAMES.iter().find(|(kernel, _)| *kernel == name);
+        let of_machine = alias.map_or(name, |(_, of_machine)| of_machine);
+        if let Some(number) = self.table.and_then(|table| table.number(of_machine)) {
             return Some(number);
         }
         let place = self.named.binary_search_by(|other| (**other).cmp(name)).ok()?;
@@ -122,6 +134,11 @@ pub fn machine_number(number: i64) -> Option<i64> {
 /// The call that an event of `syscalls` is of: `openat` of `sys_enter_openat`.
 pub fn call_of(event: &str) -> Option<&str> {
     event.strip_prefix("sys_enter_").or_else(|| event.strip_prefix("sys_exit_")).filter(|call| *call != ANY)
+}
+
+/// Whether a call returns into what a signal interrupted, so that its result is not its own.
+pub fn returns_to_interrupted(name: &str) -> bool {
+    matches!(without_compat(name), "rt_sigreturn" | "sigreturn")
 }
 
 /// The name of a call without what tells that a program of 32 bits made it: `openat` of `compat_openat`.

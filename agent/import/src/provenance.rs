@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stdx::escapes;
 use tracedat::Uname;
 use tracedat::initial_state::Host;
-use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent};
+use tracedat::ledger::{EventChoice, Ledger, LedgerCpu};
 use tracedat::provenance::{BufferName, Provenance, Texts, Threads};
 
 use crate::sink::is_of_state_dump;
@@ -87,6 +87,8 @@ pub(crate) fn ledgers(
     let Some((first, others)) = of_recording.split_first() else { return vec![own] };
     let key = |row: &LedgerCpu| (row.channel.clone(), row.cpu);
     let Counted { dumped, events } = counted;
+    // An import that lacked them was exported with zeros in their place.
+    let lacks_contexts = own.lacks_contexts || of_recording.iter().any(|ledger| ledger.lacks_contexts);
     let has_events = has_events(of_recording, events);
     let dumped = dumped.iter().copied().chain(std::iter::repeat(0));
     let counted: BTreeMap<_, (u64, u64)> = own
@@ -112,7 +114,7 @@ pub(crate) fn ledgers(
     let has_all_of_all = of_recording.iter().all(has_all) && !of_cpus.is_empty();
     let of_file = |ledger: &Ledger| {
         let is_whole = if ledger.cpus.is_empty() { has_all_of_all } else { has_all(ledger) };
-        if is_whole { ledger.clone() } else { of_part(ledger) }
+        if is_whole { ledger.clone() } else { of_part(ledger, events) }
     };
     let mut rows: BTreeMap<_, LedgerCpu> = of_cpus
         .iter()
@@ -134,7 +136,7 @@ pub(crate) fn ledgers(
     let ledger = Ledger {
         version: own.version,
         imported: own.imported.clone(),
-        lacks_contexts: own.lacks_contexts,
+        lacks_contexts,
         clock: own.clock.clone(),
         realtime_offset_ns: own.realtime_offset_ns,
         realtime_uncertainty_ns: own.realtime_uncertainty_ns,
@@ -144,7 +146,7 @@ pub(crate) fn ledgers(
     let others = others.iter().map(|other| Ledger {
         version: own.version,
         imported: own.imported.clone(),
-        lacks_contexts: own.lacks_contexts,
+        lacks_contexts,
         cpus: Vec::new(),
         ..of_file(other)
     });
@@ -196,11 +198,21 @@ fn is_state_dump(event: &str) -> bool {
 }
 
 /// The ledger of a recording of which the file has a part only: what was recorded and chosen, and nothing
-/// that was counted of all of it.
-fn of_part(ledger: &Ledger) -> Ledger {
+/// that was counted of all of it. Somebody may have left out all records of an event, so that one without any
+/// counts as recorded only if it did not fire.
+fn of_part(ledger: &Ledger, found: &ByEvent) -> Ledger {
+    let is_found = |choice: &EventChoice| {
+        let events = found.get(&choice.channel);
+        choice.every_thread
+            || choice.is_chosen()
+            || events.is_some_and(|events| events.get(&choice.event).is_some_and(|count| *count != 0))
+    };
     let choices = match &ledger.events {
-        Some(rows) => rows.iter().filter(|row| row.is_in_choices()).map(LedgerEvent::choice).collect(),
-        None => ledger.choices.clone(),
+        Some(rows) => {
+            let rows = rows.iter().filter(|row| row.is_in_choices()).map(|row| (row.recorded, row.choice()));
+            rows.filter(|(fired, choice)| *fired == 0 || is_found(choice)).map(|(_, choice)| choice).collect()
+        }
+        None => ledger.choices.iter().filter(|choice| is_found(choice)).cloned().collect(),
     };
     Ledger {
         part: false,
@@ -230,7 +242,7 @@ fn joined(own: LedgerCpu, of_recording: LedgerCpu) -> LedgerCpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracedat::ledger::{Covered, EventChoice, Losses};
+    use tracedat::ledger::{Covered, LedgerEvent, Losses};
 
     fn row(cpu: u32, stored: u64, lost: u64, cause: &str) -> LedgerCpu {
         LedgerCpu {

@@ -62,7 +62,7 @@ impl Description {
             }
             Self::Buffers => "names of buffers",
             Self::Machine => "names of machines",
-            Self::Threads => "names of threads, but for those in events and in the state at the start",
+            Self::Threads => "names of threads: only those in events and in the state at the start are there",
             Self::ValueNames => "events whose values have names: the numbers are there",
             Self::CallNames => "events with names of system calls: the numbers are there",
             Self::Addresses => "fields that are addresses: they are numbers there",

@@ -10,7 +10,7 @@ use super::{
     tally::{Room, Tally},
     threads::{Thread, Threads},
 };
-use ftrace_event::syscalls::{ANY_CALL, CallNames, error_name, machine_number};
+use ftrace_event::syscalls::{ANY_CALL, CallNames, error_name, machine_number, returns_to_interrupted};
 
 /// Numbers of errors that calls return (`MAX_ERRNO`, include/linux/err.h), as negative numbers.
 pub(super) const ERRORS: std::ops::RangeInclusive<i64> = -4095..=-1;
@@ -217,7 +217,10 @@ impl Calls {
         // `rt_sigreturn` restores the registers of what was interrupted: its number is lost, and what it
         // returns is not its own.
         let (number, result) = match open {
-            Some(open) if number == ANY_CALL => (open.number, result),
+            Some(open) if number == ANY_CALL => {
+                let is_its = !self.names.name(open.number).is_some_and(returns_to_interrupted);
+                (open.number, if is_its { result } else { 0 })
+            }
             Some(open) if number < 0 => (open.number, 0),
             _ => (number, result),
         };

@@ -179,7 +179,8 @@ impl<A: Analysis> Feed<A> {
         if self.recorded.is_choice(only, choices) {
             return;
         }
-        let recorded = Recorded::of_choice(only, choices);
+        let mut recorded = Recorded::of_choice(only, choices);
+        recorded.lacks_contexts = self.recorded.lacks_contexts;
         if recorded.chooses_as(&self.recorded) {
             self.recorded = Arc::new(recorded);
             return;
@@ -187,7 +188,7 @@ impl<A: Analysis> Feed<A> {
         self.followed = recorded.followed(file.events(), self.scope.buffer.as_deref());
         self.lives.follow(file.events(), &self.followed);
         self.unjoined = recorded.unjoined(file.events(), A::TOPIC);
-        (self.known, self.of_lives) = Self::known(file, &self.unjoined, self.recorded.lacks_contexts);
+        (self.known, self.of_lives) = Self::known(file, &self.unjoined, recorded.lacks_contexts);
         self.recorded = Arc::new(recorded);
         // What goes on was begun under another choice.
         if self.first.is_some() {
@@ -433,6 +434,8 @@ impl<A: Analysis> Feed<A> {
         covered.partly = recorded.partly(topic, &scope);
         covered.unjoined = unjoined.names().filter(|event| topic.uses(event)).cloned().collect();
         covered.only.clone_from(&recorded.only);
+        let tells_interrupts = matches!(topic, Topic::Memory | Topic::Locks | Topic::Io | Topic::Offcpu);
+        covered.lacks_contexts = recorded.lacks_contexts && tells_interrupts;
         analysis.rests_on(&evidence);
         (analysis.answer(end, &names(file)), covered)
     }

@@ -1,5 +1,7 @@
 //! What a file says about which events were recorded.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::{Followed, KnownEvents, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
@@ -55,6 +57,8 @@ pub(super) struct Recorded {
     leaves_out_interrupts: bool,
     /// Whether records do not say whether they were made in interrupts.
     pub(super) lacks_contexts: bool,
+    /// The events that each of several recordings had, of which the file was merged.
+    everywhere: Option<BTreeSet<String>>,
     /// Whether the file was merged of several recordings.
     is_merged: bool,
     /// Whether others were chosen in one of them than in another.
@@ -78,7 +82,14 @@ impl Recorded {
     fn of_ledgers(ledgers: impl IntoIterator<Item = Ledger>) -> Self {
         let mut recorded = Self::default();
         for (number, ledger) in ledgers.into_iter().enumerate() {
-            recorded.choices.extend(ledger.event_choices());
+            let choices = ledger.event_choices();
+            let silent = ledger.silent.iter().flatten().flat_map(|of| &of.events);
+            let its: BTreeSet<&String> = choices.iter().map(|choice| &choice.event).chain(silent).collect();
+            match &mut recorded.everywhere {
+                Some(all) => all.retain(|event| its.contains(event)),
+                None => recorded.everywhere = Some(its.into_iter().cloned().collect()),
+            }
+            recorded.choices.extend(choices);
             let Ledger { events, silent, pauses, only, leaves_out_interrupts, lacks_contexts, .. } = ledger;
             recorded.lacks_contexts |= lacks_contexts;
             recorded.rows.extend(events.into_iter().flatten());
@@ -147,7 +158,9 @@ impl Recorded {
         let is_asked = move |of: &str| buffer.is_none_or(|buffer| is_of_channel(buffer, of));
         let choices = self.choices.iter().filter(move |choice| is_asked(&choice.channel));
         let silent = self.silent.iter().filter(move |of| is_asked(&of.channel));
-        choices.map(|choice| &choice.event).chain(silent.flat_map(|of| &of.events))
+        let events = choices.map(|choice| &choice.event).chain(silent.flat_map(|of| &of.events));
+        // What one recording has tells nothing of the time of another one.
+        events.filter(|event| self.everywhere.as_ref().is_none_or(|all| all.contains(*event)))
     }
 
     /// Whether an event that meets a need was recorded, in any buffer or in this one, of which there are no
@@ -272,18 +285,17 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_file_has_the_events_of_all_its_recordings() {
+    fn a_merged_file_has_the_events_that_all_its_recordings_have() {
         let ledger = |event: &str, silent: &str, only: &[&str]| Ledger {
             only: only.iter().map(|only| (*only).to_owned()).collect(),
             events: Some(vec![LedgerEvent { event: event.to_owned(), ..LedgerEvent::default() }]),
             silent: Some(vec![LedgerSilent { channel: String::new(), events: vec![silent.to_owned()] }]),
             ..Ledger::default()
         };
-        let ledgers = [ledger("a:a", "b:b", &["x"]), ledger("c:c", "d:d", &[])];
+        let ledgers = [ledger("a:a", "b:b", &["x"]), ledger("b:b", "d:d", &[])];
         let recorded = Recorded::of_ledgers(ledgers);
-        let mut events: Vec<_> = recorded.events(None).collect();
-        events.sort();
-        assert_eq!(events, ["a:a", "b:b", "c:c", "d:d"]);
+        let events: BTreeSet<_> = recorded.events(None).collect();
+        assert_eq!(events, BTreeSet::from([&"b:b".to_owned()]));
         assert_eq!((recorded.rows.len(), recorded.is_merged, recorded.is_mixed), (2, true, true));
     }
 

@@ -120,7 +120,7 @@ pub struct ThreadTime {
     /// It waited for something that no signal ends, such as a disk (`D`).
     pub blocked_ns: Option<u64>,
     /// It was stopped, or is traced.
-    pub stopped_ns: u64,
+    pub stopped_ns: Option<u64>,
     /// Before it was seen for the first time, and where events were lost.
     pub unknown_ns: u64,
     /// How often it got a CPU.
@@ -360,7 +360,7 @@ impl Analysis for Sched {
                 wait_ns: knows_wakeups.then_some(told.waits),
                 sleep_ns: knows_wakeups.then_some(told.sleeps),
                 blocked_ns: knows_wakeups.then_some(told.blocked),
-                stopped_ns: told.stopped,
+                stopped_ns: knows_wakeups.then_some(told.stopped),
                 unknown_ns: told.unknown,
                 switches: told.switches,
                 migrations: knows_moves.then_some(told.migrations),

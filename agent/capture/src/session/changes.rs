@@ -115,6 +115,8 @@ impl Session {
             }
         }
         self.refused.extend(left_out.iter().map(|left_out| left_out.event.clone()));
+        // From when on they are recorded, and which are not.
+        self.describe()?;
         if self.symbols.is_none() && wants_symbols(&self.options) {
             self.symbols = Some(SymbolReader::start(&self.archive.spool));
         }

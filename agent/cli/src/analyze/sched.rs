@@ -51,7 +51,9 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
             duration(thread.run_ns),
             percent(thread.run_ns, whole),
             perhaps_duration(thread.wait_ns),
-            perhaps_duration(thread.sleep_ns.map(|sleep| sleep.saturating_add(thread.stopped_ns))),
+            perhaps_duration(
+                thread.sleep_ns.zip(thread.stopped_ns).map(|(sleep, stop)| sleep.saturating_add(stop)),
+            ),
             perhaps_duration(thread.blocked_ns),
             duration(thread.unknown_ns),
             count(thread.switches),

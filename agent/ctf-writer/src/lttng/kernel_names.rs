@@ -50,9 +50,9 @@ fn call(lttng: &str) -> Option<String> {
     })
 }
 
-/// Whether it is the name of a system call, and not the word for those that have none.
+/// Whether it is the name of a system call, or the word for one that lttng-modules has no name for.
 fn is_call(name: &str) -> bool {
-    !name.is_empty() && name != "unknown"
+    !name.is_empty()
 }
 
 /// The name of a field of an event of the kernel. `has` tells whether the event has a field of that name in
@@ -136,7 +136,10 @@ mod tests {
             ["exit_syscall", "compat_exit_syscall"].map(call),
             ["sys_exit_any", "sys_exit_any"].map(|event| Some(event.to_owned()))
         );
-        assert_eq!(["syscall_entry_unknown", "compat_sys_unknown", "sys_"].map(call), [None, None, None]);
+        assert_eq!(
+            ["syscall_entry_unknown", "syscall_exit_unknown", "sys_"].map(call),
+            [Some("sys_enter_unknown".to_owned()), Some("sys_exit_any".to_owned()), None]
+        );
         assert_eq!(event("lttng_statedump_start"), None);
     }
 

@@ -437,10 +437,9 @@ fn flags_of(text: &[u8], columns: &Columns) -> (Option<u8>, u8) {
             Column::Cpu | Column::NeedReschedLazy | Column::Other => {}
         }
     }
-    (
-        columns.flags().contains(&Column::Context).then_some(flags).filter(|_| !text.is_empty()),
-        depth | migration << 4,
-    )
+    let context = columns.flags().iter().position(|column| *column == Column::Context);
+    let has_context = context.is_some_and(|at| at < text.len());
+    (has_context.then_some(flags), depth | migration << 4)
 }
 
 fn irqs(byte: u8) -> u8 {

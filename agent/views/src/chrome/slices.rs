@@ -65,7 +65,7 @@ impl Writer<'_> {
             Row::Graph(..) | Row::IdleGraph(..) => event(out, "function", self.label(slice.key), b"", 0),
             Row::Irq(..) => event(out, "irq", self.label(slice.key), b"", 0),
             Row::Device(..) => event(out, "block", self.label(slice.key), b"", 0),
-            Row::Gap(_) => write_loss(lane, (start, end), (slice.arg, self.label(slice.key)), out),
+            Row::Gap(_) => write_loss(lane, (start, end), (slice.arg, self.buffer(slice.key)), out),
             Row::Marks(_) | Row::Event(_) => {}
         }
     }
@@ -106,6 +106,11 @@ impl Writer<'_> {
 
     fn label(&self, number: u32) -> &[u8] {
         self.slicer.label(number).as_bytes()
+    }
+
+    /// The name of a loss's buffer; empty for the top one, and where there was no room for it.
+    fn buffer(&self, number: u32) -> &[u8] {
+        if number == 0 { b"" } else { self.label(number) }
     }
 }
 

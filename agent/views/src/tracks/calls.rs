@@ -2,7 +2,7 @@
 
 use super::{At, Losses, Part, Row, Sink, Thread, Threads};
 use analysis::answers::Tid;
-use ftrace_event::syscalls::{ANY_CALL, CallNames, without_compat};
+use ftrace_event::syscalls::{ANY_CALL, CallNames, returns_to_interrupted, without_compat};
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
@@ -94,6 +94,8 @@ impl Calls {
         // `rt_sigreturn` restores the registers of what was interrupted, and with them another number.
         let is_of_open = number < 0 || number == ANY_CALL;
         let number = open.filter(|_| is_of_open).map_or(number, |open| open.number);
+        let is_other = is_of_open && self.names.name(number).is_some_and(returns_to_interrupted);
+        let result = if is_other { 0 } else { result };
         calling.ended = Some((number, is_raw));
         let index = index as u32;
         match open {

@@ -106,7 +106,7 @@ impl Sched {
 /// Who wakes: a thread, whose numbers count from 1, an interrupt of a CPU, below 0, or 0 where it may be
 /// both.
 fn waker(at: At, event: &Event<'_>, threads: &mut Threads) -> i64 {
-    if event.context == Context::Unknown && event.tid != Some(0) {
+    if event.context == Context::Unknown {
         return 0;
     }
     let waker = event.tid.filter(|tid| event.context == Context::Thread && *tid != 0);

@@ -221,7 +221,7 @@ fn blocked(sched: &SchedAnswer) -> Vec<Oddity> {
     let mut found: Vec<_> = (sched.threads.iter())
         .filter_map(|of| {
             let (wait, sleep, blocked) = (of.wait_ns?, of.sleep_ns?, of.blocked_ns?);
-            let all = [of.run_ns, wait, sleep, blocked, of.stopped_ns, of.unknown_ns];
+            let all = [of.run_ns, wait, sleep, blocked, of.stopped_ns?, of.unknown_ns];
             let whole: u128 = all.into_iter().map(u128::from).sum();
             let is_odd = blocked != 0 && u128::from(blocked) * 100 >= whole * u128::from(BLOCKED);
             is_odd.then_some((of, blocked))

@@ -115,7 +115,7 @@ const detailsOfSlice = async (slice, panel, turn) => {
   ];
   const more = argument(slice);
   if (more) pairs.push(more);
-  if (slice.kind === KIND.gap && index.labels[slice.key]) pairs.push(["buffer", oneLine(index.labels[slice.key])]);
+  if (slice.kind === KIND.gap && slice.key && index.labels[slice.key]) pairs.push(["buffer", oneLine(index.labels[slice.key])]);
   if (!slice.first && slice.kind !== KIND.gap) pairs.push(["begins", "before it was seen"]);
   if (!slice.last && slice.kind !== KIND.gap) pairs.push(["ends", "no event tells"]);
   const select = make("button", { type: "button", text: "Select its time", click: () => setSelection(slice.start, slice.end) });
