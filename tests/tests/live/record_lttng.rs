@@ -12,8 +12,8 @@ use integration_tests::{
     analyses::{rows, tables},
     babeltrace, ctf,
     harness::{
-        Caller, Ended, Ledger, Report, Running, Tmpfs, agent, files, is_getppid, program, reported, run,
-        wait_for,
+        Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, files, is_getppid, program, reported,
+        run, wait_for,
     },
     session::{calls, spec, start},
     workload,
@@ -276,8 +276,17 @@ fn a_trace_of_ctf_2_is_recorded_and_imported() {
 fn chunks_of_ctf_2_are_traces_each() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let options = ["--format", "ctf2", "--rotate-size", "128K", "-b", "32M", "--compression", "none"];
-    storm(dir.path(), &options, || closed(&out) >= 3);
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let calls = ["-e", "raw_syscalls:sys_enter", "-f", "id == 110", "-P", &pid];
+    let options = ["--format", "ctf2", "--rotate-size", "128K", "--compression", "none", "-o", "out"];
+    let recording = Marked::start(dir.path(), &[&options[..], &calls].concat());
+    // So many and no more: all of them are in memory below.
+    for chunk in 1..=3 {
+        caller.call(20_000);
+        wait_for("a chunk", || (closed(&out) >= chunk).then_some(()));
+    }
+    recording.finish().expect(0);
     let read: Vec<ctf::Trace> = chunks(&out).iter().map(|chunk| ctf::read_chunk(chunk)).collect();
     assert!(read.len() >= 2);
     let are_entries = |trace: &ctf::Trace| trace.events.iter().all(|of| of.name == "raw_syscalls:sys_enter");

@@ -320,8 +320,8 @@ pub struct Covered {
     /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all
     /// were or if the file does not say.
     pub only: Vec<String>,
-    /// Whether what interrupts did counts for the threads that they interrupted, as records do not say whether
-    /// they were made in interrupts.
+    /// Whether what interrupts did counts for the threads that they interrupted, as records do not say
+    /// whether they were made in interrupts.
     pub lacks_contexts: bool,
 }
 

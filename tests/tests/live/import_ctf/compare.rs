@@ -289,6 +289,8 @@ fn is_event(line: &Line, event: &Json) {
             assert_eq!(name, format!("sys_enter_{call}"), "{}", context());
         }
         (_, Some(call)) if system == "syscalls" => {
+            // One without a name is the end of whichever call its thread is in.
+            let call = if call == "unknown" { "any" } else { call };
             assert_eq!(name, format!("sys_exit_{call}"), "{}", context());
         }
         _ => match line.name.split_once(':') {
