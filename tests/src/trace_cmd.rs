@@ -158,21 +158,38 @@ pub fn broken_lines(report: &str) -> Vec<Line> {
     lines
 }
 
+/// The directory of the files of stock trace-cmd.
+fn traces() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces")
+}
+
+fn unpack(packed: &Path, to: &Path) {
+    let out = File::create(to).unwrap();
+    let ended = Command::new("zcat").arg(packed).stdout(out).status().expect("zcat is installed");
+    assert!(ended.success(), "{}", packed.display());
+}
+
+/// Puts a file of stock trace-cmd at a path, unpacked.
+pub fn take_stored(name: &str, to: &Path) {
+    let plain = traces().join(format!("{name}.dat"));
+    if plain.exists() {
+        fs::copy(plain, to).unwrap();
+    } else {
+        unpack(&traces().join(format!("{name}.dat.gz")), to);
+    }
+}
+
 /// The files of stock trace-cmd, unpacked.
 pub fn stored(dir: &Path) -> Vec<PathBuf> {
-    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
     let mut files = Vec::new();
-    for entry in fs::read_dir(traces).unwrap() {
+    for entry in fs::read_dir(traces()).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if path.extension().is_some_and(|ending| ending == "dat") {
             files.push(path);
         } else if let Some(name) = name.strip_suffix(".gz").filter(|name| !name.contains(".txt")) {
             let unpacked = dir.join(name);
-            let out = File::create(&unpacked).unwrap();
-            assert!(
-                Command::new("zcat").arg(&path).stdout(out).status().expect("zcat is installed").success()
-            );
+            unpack(&path, &unpacked);
             files.push(unpacked);
         }
     }

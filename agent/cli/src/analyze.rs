@@ -281,31 +281,17 @@ fn check_needs<S: Source>(
     let name = file.name();
     let mut lacks = covered.missing.iter().chain(&covered.unseen);
     let Some(need) = lacks.find(|need| need.is_required) else { return Ok(()) };
-    if let Some(event) = covered.foreign.first() {
-        return Err(CliError::Failed(format!(
-            "the fields of {} in {name} are not those of the kernel, which {} needs to tell {}",
-            terminal::name(event),
-            topic.name(),
-            need.tells,
-        )));
-    }
+    let (events, needs) =
+        (need.events.join(" or "), format!("which {} needs to tell {}", topic.name(), need.tells));
     let is_part =
         scope.to.is_some() || scope.buffer.is_some() || Ledger::all_of(file.reader()).any(|of| of.part);
-    if is_part && !covered.missing.contains(need) {
-        return Err(CliError::Failed(format!(
-            "there is no {} in what is asked about of {name}, which {} needs to tell {}",
-            need.events.join(" or "),
-            topic.name(),
-            need.tells
-        )));
-    }
-    Err(CliError::Failed(format!(
-        "{name} has no {}, which {} needs to tell {}; record with: {}",
-        need.events.join(" or "),
-        topic.name(),
-        need.tells,
-        record_line(topic)
-    )))
+    Err(CliError::Failed(if let Some(event) = covered.foreign.first() {
+        format!("the fields of {} in {name} are not those of the kernel, {needs}", terminal::name(event))
+    } else if is_part && !covered.missing.contains(need) {
+        format!("there is no {events} in what is asked about of {name}, {needs}")
+    } else {
+        format!("{name} has no {events}, {needs}; record with: {}", record_line(topic))
+    }))
 }
 
 /// A finished recording.

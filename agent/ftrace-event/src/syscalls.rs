@@ -1,5 +1,6 @@
 //! Names of system calls. Formats have the names of arguments, but none for the numbers of calls.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::EventTable;
@@ -30,9 +31,9 @@ impl SyscallTable {
         }
     }
 
-    /// The number of a system call.
-    fn number(self, name: &str) -> Option<i64> {
-        (0..MOST_NUMBERS).find(|number| self.name(*number) == Some(name)).map(u64::cast_signed)
+    /// The numbers and names of all system calls.
+    fn all(self) -> impl Iterator<Item = (u64, &'static str)> {
+        (0..MOST_NUMBERS).filter_map(move |number| Some((number, self.name(number)?)))
     }
 
     /// The name of a system call, without a prefix: `openat`.
@@ -73,43 +74,45 @@ pub const ANY: &str = "any";
 #[derive(Clone, Debug, Default)]
 pub struct CallNames {
     table: Option<SyscallTable>,
-    /// The calls that have events of their own, in their order.
-    named: Arc<[Box<str>]>,
+    /// The calls that have events of their own, in their order, with the numbers that the machine has for them.
+    named: Arc<[(Box<str>, Option<i64>)]>,
 }
 
 impl CallNames {
     /// Of a machine with these calls and a file with these events.
     pub fn of(table: Option<SyscallTable>, events: &EventTable) -> Self {
         let of_calls = events.iter().filter(|event| event.system() == "syscalls");
-        let mut named: Vec<Box<str>> =
-            of_calls.filter_map(|event| call_of(event.name())).map(Box::from).collect();
-        named.sort_unstable();
-        named.dedup();
-        Self { table, named: named.into() }
+        let calls: BTreeSet<&str> = of_calls.filter_map(|event| call_of(event.name())).collect();
+        let numbers: BTreeMap<&str, u64> =
+            table.into_iter().flat_map(SyscallTable::all).map(|(number, name)| (name, number)).collect();
+        let named = calls.into_iter().map(|call| {
+            let alias = KERNEL_NAMES.iter().find(|(kernel, _)| *kernel == call);
+            let number = numbers.get(alias.map_or(call, |(_, of_machine)| of_machine));
+            (Box::from(call), number.map(|number| number.cast_signed()))
+        });
+        Self { table, named: named.collect() }
     }
 
     /// The name of the call with a number, without a prefix: `openat`.
     pub fn name(&self, number: i64) -> Option<&str> {
         match number.checked_sub(FIRST_NAMED) {
-            Some(place) if place >= 0 => self.named.get(usize::try_from(place).ok()?).map(|name| &**name),
+            Some(place) if place >= 0 => {
+                self.named.get(usize::try_from(place).ok()?).map(|(name, _)| &**name)
+            }
             _ => self.table?.name(u64::try_from(number).ok()?),
         }
     }
 
     /// The number by which a call goes here whose records have none: that of the machine, if it has one.
     pub fn number_of(&self, name: &str) -> Option<i64> {
-        let alias = KERNEL_NAMES.iter().find(|(kernel, _)| *kernel == name);
-        let of_machine = alias.map_or(name, |(_, of_machine)| of_machine);
-        if let Some(number) = self.table.and_then(|table| table.number(of_machine)) {
-            return Some(number);
-        }
-        let place = self.named.binary_search_by(|other| (**other).cmp(name)).ok()?;
-        i64::try_from(place).ok().map(|place| FIRST_NAMED + place)
+        let place = self.named.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
+        let (_, of_machine) = self.named.get(place)?;
+        of_machine.or_else(|| i64::try_from(place).ok().map(|place| FIRST_NAMED + place))
     }
 
     /// All numbers with their names: of the machine those below `limit`.
     pub fn iter(&self, limit: u32) -> impl Iterator<Item = (i64, &str)> {
-        let of_file = (FIRST_NAMED..).zip(self.named.iter().map(|name| &**name));
+        let of_file = (FIRST_NAMED..).zip(self.named.iter().map(|(name, _)| &**name));
         let of_machine = (0..i64::from(limit)).filter_map(|number| Some((number, self.name(number)?)));
         of_machine.chain(of_file)
     }

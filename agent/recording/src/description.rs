@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::job::Job;
 use super::survey::Recording;
-use ftrace_event::syscalls::{SyscallTable, is_number};
+use ftrace_event::syscalls::is_number;
 use stdx::escapes;
 use stdx::not_carried::NotCarried;
 use tracedat::initial_state::{Host, InitialState};
@@ -54,6 +54,17 @@ impl Description {
         Self::State,
     ];
 
+    /// Those that views and tables of all records have.
+    pub const OF_ROWS: &[Self] = &[
+        Self::Buffers,
+        Self::Machine,
+        Self::Threads,
+        Self::ValueNames,
+        Self::CallNames,
+        Self::Addresses,
+        Self::Symbols,
+    ];
+
     /// What is missing where a format does not keep it.
     fn text(self) -> &'static str {
         match self {
@@ -92,8 +103,7 @@ impl Description {
                 events.filter(has_names).count() as u64
             }
             Self::CallNames => {
-                let uname = Uname::of(recording.file().facts());
-                let is_known = uname.and_then(|uname| SyscallTable::of_machine(&uname.machine)).is_some();
+                let is_known = recording.syscalls().is_some();
                 let has_number = |event: &&ftrace_event::Printer| {
                     event.format().fields.iter().any(|field| is_number(event.system(), &field.name))
                 };

@@ -6,14 +6,15 @@ use std::ops::ControlFlow;
 use super::error::ExportError;
 use super::job::Job;
 use super::messages::{Messages, TextRecords};
+use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{EventTable, Machine, NoNames, Printer};
-use tracedat::FileOption;
 use tracedat::ledger::{Ledger, Pause};
 use tracedat::losses::{CpuLosses, Losses};
 use tracedat::reader::{
     Counts, CpuCounts, CpuRecords, Gap, Next, ReadError, Reader, Record, Records, Source, each_record_ahead,
     sum_of_losses,
 };
+use tracedat::{FileOption, Uname};
 
 /// After how many records progress is told.
 const STEP: u64 = 4096;
@@ -158,6 +159,11 @@ impl<'r> Recording<'r> {
     /// The machine that recorded.
     pub fn machine(&self) -> Machine {
         self.machine
+    }
+
+    /// The system calls of the machine that recorded, if the file names it and it is a known one.
+    pub fn syscalls(&self) -> Option<SyscallTable> {
+        SyscallTable::of_machine(&Uname::of(self.file.facts())?.machine)
     }
 
     /// The events of which there are records.

@@ -22,7 +22,6 @@ use ftrace_event::syscalls;
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
 use recording::Recording;
-use tracedat::Uname;
 use tracedat::reader::Record;
 
 /// The column with the times of records.
@@ -83,8 +82,7 @@ enum What {
 impl<'a> Columns<'a> {
     /// Those of an event. Names of `reserved` belong to others, whatever their case.
     pub(super) fn of(printer: &'a Printer, recording: &Recording<'_>, reserved: &[&str]) -> Self {
-        let uname = Uname::of(recording.file().facts());
-        let calls = uname.and_then(|uname| SyscallTable::of_machine(&uname.machine));
+        let calls = recording.syscalls();
         let reader = |name: &str| printer.field(printer.field_index(name)?);
         let mut taken: BTreeSet<String> = COMMON.iter().map(|(name, _)| (*name).to_owned()).collect();
         let mut own = Vec::new();

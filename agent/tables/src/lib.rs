@@ -266,15 +266,7 @@ impl Format for Tables {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[
-            Description::Buffers,
-            Description::Machine,
-            Description::Threads,
-            Description::ValueNames,
-            Description::CallNames,
-            Description::Addresses,
-            Description::Symbols,
-        ]
+        Description::OF_ROWS
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -8,7 +8,7 @@
 //! A member is JSON in ASCII, in pieces of at most [`PIECE`] bytes: `recording_clock_0`,
 //! `recording_threads_0`, `recording_threads_1`. Members that a reader does not know are ignored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use serde::de::{Error as _, SeqAccess, Visitor};
@@ -120,6 +120,20 @@ pub struct EventName {
     pub name: String,
     /// Its name in the format.
     pub renamed: String,
+}
+
+impl EventName {
+    /// The events by their names in the format, without names that several have.
+    pub fn unambiguous(events: impl IntoIterator<Item = Self>) -> BTreeMap<String, (String, String)> {
+        let mut all = BTreeMap::<String, BTreeSet<(String, String)>>::new();
+        for Self { system, name, renamed } in events {
+            all.entry(renamed).or_default().insert((system, name));
+        }
+        let only = |(renamed, mut of): (String, BTreeSet<(String, String)>)| {
+            (of.len() == 1).then_some((renamed, of.pop_first()?))
+        };
+        all.into_iter().filter_map(only).collect()
+    }
 }
 
 /// Threads.

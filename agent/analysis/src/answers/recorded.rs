@@ -32,10 +32,14 @@ pub struct Partly {
     pub until_ns: Option<u64>,
 }
 
-/// Which threads a recording follows, and which beginnings cannot be joined with ends.
-pub fn followed_and_unjoined<S: Source>(reader: &Reader<S>, events: &EventTable) -> (Followed, Unjoined) {
+/// Which threads a recording follows, which beginnings cannot be joined with ends, and whether records do not
+/// say whether they were made in interrupts.
+pub fn followed_and_unjoined<S: Source>(
+    reader: &Reader<S>,
+    events: &EventTable,
+) -> (Followed, Unjoined, bool) {
     let recorded = Recorded::of(reader);
-    (recorded.followed(events, None), recorded.unjoined(events, None))
+    (recorded.followed(events, None), recorded.unjoined(events, None), recorded.lacks_contexts)
 }
 
 /// Which events were recorded, and of what.

@@ -138,137 +138,33 @@ const SYSCALLS: &[Need] = &[
     RENAMED,
 ];
 
-/// Calls that open, read, write and sync files, behind the events of any call; kernels of some machines lack
-/// some of them.
-const OPENS: &[&str] = &[
-    "raw_syscalls:sys_enter",
-    "syscalls:sys_enter_open",
-    "syscalls:sys_enter_openat",
-    "syscalls:sys_enter_openat2",
-    "syscalls:sys_enter_creat",
-];
-const READS: &[&str] = &[
-    "raw_syscalls:sys_enter",
-    "syscalls:sys_enter_read",
-    "syscalls:sys_enter_pread64",
-    "syscalls:sys_enter_readv",
-    "syscalls:sys_enter_preadv",
-    "syscalls:sys_enter_preadv2",
-    "syscalls:sys_enter_recvfrom",
-    "syscalls:sys_enter_recvmsg",
-    "syscalls:sys_enter_sendfile64",
-    "syscalls:sys_enter_copy_file_range",
-    "syscalls:sys_enter_splice",
-];
-const WRITES: &[&str] = &[
-    "raw_syscalls:sys_enter",
-    "syscalls:sys_enter_write",
-    "syscalls:sys_enter_pwrite64",
-    "syscalls:sys_enter_writev",
-    "syscalls:sys_enter_pwritev",
-    "syscalls:sys_enter_pwritev2",
-    "syscalls:sys_enter_sendto",
-    "syscalls:sys_enter_sendmsg",
-    "syscalls:sys_enter_sendfile64",
-    "syscalls:sys_enter_copy_file_range",
-    "syscalls:sys_enter_splice",
-];
-const SYNCS: &[&str] = &[
-    "raw_syscalls:sys_enter",
-    "syscalls:sys_enter_fsync",
-    "syscalls:sys_enter_fdatasync",
-    "syscalls:sys_enter_sync_file_range",
-    "syscalls:sys_enter_syncfs",
-    "syscalls:sys_enter_sync",
-];
-/// Calls that close files, or change which numbers stand for them.
-const OTHERS: &[&str] = &[
-    "syscalls:sys_enter_close",
-    "syscalls:sys_enter_dup",
-    "syscalls:sys_enter_dup2",
-    "syscalls:sys_enter_dup3",
-    "syscalls:sys_enter_close_range",
-    "syscalls:sys_enter_fcntl",
-    "syscalls:sys_enter_socket",
-    "syscalls:sys_enter_accept",
-    "syscalls:sys_enter_accept4",
-    "syscalls:sys_enter_eventfd",
-    "syscalls:sys_enter_eventfd2",
-    "syscalls:sys_enter_timerfd_create",
-    "syscalls:sys_enter_signalfd",
-    "syscalls:sys_enter_signalfd4",
-    "syscalls:sys_enter_inotify_init",
-    "syscalls:sys_enter_inotify_init1",
-    "syscalls:sys_enter_memfd_create",
-    "syscalls:sys_enter_unshare",
-];
+/// Names the events of the beginnings and the ends of system calls; `any`: behind the events of any call.
+macro_rules! calls {
+    (any $begin:ident, $end:ident: $($call:literal),*) => {
+        const $begin: &[&str] = &["raw_syscalls:sys_enter", $(concat!("syscalls:sys_enter_", $call)),*];
+        const $end: &[&str] =
+            &["raw_syscalls:sys_exit", "syscalls:sys_exit_any", $(concat!("syscalls:sys_exit_", $call)),*];
+    };
+    ($begin:ident, $end:ident: $($call:literal),*) => {
+        const $begin: &[&str] = &[$(concat!("syscalls:sys_enter_", $call)),*];
+        const $end: &[&str] = &[$(concat!("syscalls:sys_exit_", $call)),*];
+    };
+}
 
-/// The same at their ends.
-const OPENS_END: &[&str] = &[
-    "raw_syscalls:sys_exit",
-    "syscalls:sys_exit_any",
-    "syscalls:sys_exit_open",
-    "syscalls:sys_exit_openat",
-    "syscalls:sys_exit_openat2",
-    "syscalls:sys_exit_creat",
-];
-const READS_END: &[&str] = &[
-    "raw_syscalls:sys_exit",
-    "syscalls:sys_exit_any",
-    "syscalls:sys_exit_read",
-    "syscalls:sys_exit_pread64",
-    "syscalls:sys_exit_readv",
-    "syscalls:sys_exit_preadv",
-    "syscalls:sys_exit_preadv2",
-    "syscalls:sys_exit_recvfrom",
-    "syscalls:sys_exit_recvmsg",
-    "syscalls:sys_exit_sendfile64",
-    "syscalls:sys_exit_copy_file_range",
-    "syscalls:sys_exit_splice",
-];
-const WRITES_END: &[&str] = &[
-    "raw_syscalls:sys_exit",
-    "syscalls:sys_exit_any",
-    "syscalls:sys_exit_write",
-    "syscalls:sys_exit_pwrite64",
-    "syscalls:sys_exit_writev",
-    "syscalls:sys_exit_pwritev",
-    "syscalls:sys_exit_pwritev2",
-    "syscalls:sys_exit_sendto",
-    "syscalls:sys_exit_sendmsg",
-    "syscalls:sys_exit_sendfile64",
-    "syscalls:sys_exit_copy_file_range",
-    "syscalls:sys_exit_splice",
-];
-const SYNCS_END: &[&str] = &[
-    "raw_syscalls:sys_exit",
-    "syscalls:sys_exit_any",
-    "syscalls:sys_exit_fsync",
-    "syscalls:sys_exit_fdatasync",
-    "syscalls:sys_exit_sync_file_range",
-    "syscalls:sys_exit_syncfs",
-    "syscalls:sys_exit_sync",
-];
-const OTHERS_END: &[&str] = &[
-    "syscalls:sys_exit_close",
-    "syscalls:sys_exit_dup",
-    "syscalls:sys_exit_dup2",
-    "syscalls:sys_exit_dup3",
-    "syscalls:sys_exit_close_range",
-    "syscalls:sys_exit_fcntl",
-    "syscalls:sys_exit_socket",
-    "syscalls:sys_exit_accept",
-    "syscalls:sys_exit_accept4",
-    "syscalls:sys_exit_eventfd",
-    "syscalls:sys_exit_eventfd2",
-    "syscalls:sys_exit_timerfd_create",
-    "syscalls:sys_exit_signalfd",
-    "syscalls:sys_exit_signalfd4",
-    "syscalls:sys_exit_inotify_init",
-    "syscalls:sys_exit_inotify_init1",
-    "syscalls:sys_exit_memfd_create",
-    "syscalls:sys_exit_unshare",
-];
+// Calls that open, read, write and sync files; kernels of some machines lack some of them.
+calls!(any OPENS, OPENS_END: "open", "openat", "openat2", "creat");
+calls!(any READS, READS_END:
+    "read", "pread64", "readv", "preadv", "preadv2", "recvfrom", "recvmsg", "sendfile64", "copy_file_range",
+    "splice");
+calls!(any WRITES, WRITES_END:
+    "write", "pwrite64", "writev", "pwritev", "pwritev2", "sendto", "sendmsg", "sendfile64",
+    "copy_file_range", "splice");
+calls!(any SYNCS, SYNCS_END: "fsync", "fdatasync", "sync_file_range", "syncfs", "sync");
+// Calls that close files, or change which numbers stand for them.
+calls!(OTHERS, OTHERS_END:
+    "close", "dup", "dup2", "dup3", "close_range", "fcntl", "socket", "accept", "accept4", "eventfd",
+    "eventfd2", "timerfd_create", "signalfd", "signalfd4", "inotify_init", "inotify_init1",
+    "memfd_create", "unshare");
 
 const IO: &[Need] = &[
     need("when requests come to disks", false, &["block:block_rq_issue"]),
@@ -338,7 +234,7 @@ pub(super) const CACHE_ALLOCS: &[&str] = &["kmem:kmem_cache_alloc", "kmem:kmem_c
 const MEMORY: &[Need] = &[
     need("which pages are taken", false, &["kmem:mm_page_alloc"]),
     need("which pages are given back", false, &["kmem:mm_page_free"]),
-    // Kernels from 6.1 on have no events of their own for memory of a node.
+    // Kernels since 6.1 have no separate events for memory of a node.
     Need { records: KMALLOCS, ..need("what the kernel takes for itself", false, KMALLOCS) },
     Need { records: CACHE_ALLOCS, ..need("what it takes from its caches", false, CACHE_ALLOCS) },
     need("what of that it gives back", false, &["kmem:kfree"]),

@@ -86,6 +86,11 @@ impl Session {
         let slots = channel.free_slots(&of.events, events.len()).ok_or(no_room)?;
         let before = of.clone();
         of.put(&slots, events, probes);
+        let begin = self.options.clock.now_ns();
+        // They are none of those that are recorded from the beginning on.
+        for event in of.events.get_mut(slots.clone()).into_iter().flatten() {
+            event.active.since = Some(begin);
+        }
         of.hooks = hooks.or(of.hooks);
         // Before it can have records: whoever recovers the recording has to know what they are.
         let described = std::mem::replace(&mut self.options.manifest.systems, systems);
@@ -115,8 +120,10 @@ impl Session {
             }
         }
         self.refused.extend(left_out.iter().map(|left_out| left_out.event.clone()));
-        // From when on they are recorded, and which are not.
-        self.describe()?;
+        if !left_out.is_empty() {
+            // What is described too much is unknown to be refused.
+            let _ = self.describe();
+        }
         if self.symbols.is_none() && wants_symbols(&self.options) {
             self.symbols = Some(SymbolReader::start(&self.archive.spool));
         }

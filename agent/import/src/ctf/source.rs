@@ -124,7 +124,7 @@ impl Source for CtfSource {
             recorded: shift,
             shift,
             buffers,
-            names: names_of(&described.events),
+            names: EventName::unambiguous(described.events.iter().cloned()),
             plans: HashMap::new(),
             threads: Threads::default(),
             streams: HashMap::new(),
@@ -151,19 +151,6 @@ impl Source for CtfSource {
         importer.finish(&described);
         damage.map_or(Ok(()), Err)
     }
-}
-
-/// The system and the name of each event, by its name in an export, unless several have that.
-fn names_of(events: &[EventName]) -> BTreeMap<String, (String, String)> {
-    let mut all = BTreeMap::<&str, BTreeSet<(&str, &str)>>::new();
-    for EventName { system, name, renamed } in events {
-        all.entry(renamed).or_default().insert((system, name));
-    }
-    let only = |(renamed, of): (&str, BTreeSet<(&str, &str)>)| match (of.len(), of.first()) {
-        (1, Some((system, name))) => Some((renamed.to_owned(), ((*system).to_owned(), (*name).to_owned()))),
-        _ => None,
-    };
-    all.into_iter().filter_map(only).collect()
 }
 
 /// The clock that the times of events and packets are of. `None` if they have none.

@@ -8,7 +8,6 @@ use recording::{Job, Recording};
 use report::json::{Numbers, Role, Values, string};
 use report::text::{signed, unsigned};
 use stdx::fast_map::FastMap;
-use tracedat::Uname;
 use tracedat::reader::Record;
 
 /// How the records of an event are told.
@@ -41,12 +40,7 @@ pub(super) struct Untold {
 impl<'r> Args<'r> {
     /// For the events of a recording.
     pub(super) fn of(recording: &'r Recording<'r>) -> Self {
-        let uname = Uname::of(recording.file().facts());
-        Self {
-            recording,
-            plans: plans(recording.events()),
-            syscalls: uname.and_then(|uname| SyscallTable::of_machine(&uname.machine)),
-        }
+        Self { recording, plans: plans(recording.events()), syscalls: recording.syscalls() }
     }
 
     /// Writes the instant of a record.

@@ -9,11 +9,10 @@ use super::events::{Made, Pending, Plan};
 use super::index::{CpuTold, EventTold, Index, told};
 use super::levels::Levels;
 use crate::tracks::{Finished, Row, Slice, Slicer, Taken, has_switches, state};
-use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{Printer, SymbolTable};
 use recording::{ExportError, Job, Recording, Seen, full_name};
 use stdx::fast_map::FastMap;
-use tracedat::{FileOption, Uname};
+use tracedat::FileOption;
 
 /// The overview has the densities of at least so many events: of 8192 buckets, several on a pixel.
 const OVERVIEW: u64 = 1 << 18;
@@ -31,8 +30,7 @@ pub(super) struct Builder<'r> {
 
 /// How the records of the events are stored, by the numbers of the events.
 pub(super) fn plans(recording: &Recording<'_>) -> FastMap<u16, Plan> {
-    let uname = Uname::of(recording.file().facts());
-    let calls = uname.and_then(|uname| SyscallTable::of_machine(&uname.machine));
+    let calls = recording.syscalls();
     let plans = recording.events().iter().enumerate();
     plans.map(|(number, printer)| (printer.format().id, Plan::of(printer, number as u32, calls))).collect()
 }

@@ -84,14 +84,8 @@ impl Format for Timeline {
     }
 
     fn keeps(&self) -> &'static [Description] {
-        &[
-            Description::Machine,
-            Description::Threads,
-            Description::ValueNames,
-            Description::CallNames,
-            Description::Addresses,
-            Description::Symbols,
-        ]
+        // Without those of buffers, which it has of losses only.
+        Description::OF_ROWS.split_at(1).1
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
 use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, followed_and_unjoined};
-use ftrace_event::syscalls::{CallNames, SyscallTable};
+use ftrace_event::syscalls::CallNames;
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
 use recording::{Recording, Seen, full_name};
 use stdx::fast_map::FastMap;
-use tracedat::Uname;
-use tracedat::ledger::Ledger;
 use tracedat::reader::Record;
 
 /// The largest whole number that JavaScript counts up to. The times of slices are not larger.
@@ -87,12 +85,11 @@ impl<'r> Slicer<'r> {
         let names: Vec<&str> = file.buffers().iter().map(|buffer| buffer.name.as_str()).collect();
         let first_of = |name: &str| names.iter().position(|other| *other == name).unwrap_or(0);
         let channels = names.iter().map(|name| first_of(name)).collect();
-        let calls = Uname::of(file.facts()).and_then(|uname| SyscallTable::of_machine(&uname.machine));
         let events = recording.events();
-        let calls = CallNames::of(calls, events);
-        let (followed, unjoined) = followed_and_unjoined(file, events);
+        let calls = CallNames::of(recording.syscalls(), events);
+        let (followed, unjoined, lacks_contexts) = followed_and_unjoined(file, events);
         let mut known = KnownEvents::of(events, &calls, |event| !unjoined.has(event)).with_seen(events);
-        if Ledger::all_of(file).any(|ledger| ledger.lacks_contexts) {
+        if lacks_contexts {
             known = known.without_contexts();
         }
         let graph = GraphEvents::of(events);

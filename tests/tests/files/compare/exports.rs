@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use integration_tests::harness::{Ended, agent, run};
+use integration_tests::trace_cmd;
 use serde_json::Value;
 
 use super::readers::{self, as_they_are};
@@ -460,22 +461,9 @@ pub(super) fn recording(dir: &Path, name: &str) -> PathBuf {
             }
             merge(&archives, &path);
         }
-        None => take_stock(name, &path),
+        None => trace_cmd::take_stored(name, &path),
     }
     path
-}
-
-fn take_stock(name: &str, to: &Path) {
-    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let plain = traces.join(format!("{name}.dat"));
-    if plain.exists() {
-        std::fs::copy(plain, to).unwrap();
-        return;
-    }
-    let packed = std::fs::File::open(traces.join(format!("{name}.dat.gz"))).unwrap();
-    let out = std::fs::File::create(to).unwrap();
-    let ended = std::process::Command::new("gzip").arg("-dc").stdin(packed).stdout(out).status().unwrap();
-    assert!(ended.success(), "{name}");
 }
 
 /// All recordings, those of stock trace-cmd, too.
@@ -488,11 +476,10 @@ impl Format {
         FORMATS.iter().find(|format| format.name == name).unwrap()
     }
 
-    /// Exports a file and compares what the export says.
-    fn compare(&self, file: &Path) -> Compared {
+    /// Exports a file and compares what the export says with what the file does.
+    fn compare(&self, file: &Path, mut truth: Told) -> Compared {
         let out = PathBuf::from(format!("{}.{}", file.display(), self.name));
         let said = said(&export(self.name, file, &out));
-        let mut truth = Told::of(file);
         if self.name == "perf-script" {
             truth.print_fields(file);
         }
@@ -551,7 +538,7 @@ fn check(name: &str) {
     let mut verdict = format.verdict();
     for recording_name in all_recordings() {
         let file = recording(dir.path(), recording_name);
-        let Compared { said, counted, differences: found, .. } = format.compare(&file);
+        let Compared { said, counted, differences: found, .. } = format.compare(&file, Told::of(&file));
         let mut expected = format.expected(recording_name, &said);
         expected.extend(counted);
         if said != expected {
@@ -576,25 +563,31 @@ fn check(name: &str) {
 #[test]
 fn exports_of_parts_are_compared() {
     let dir = tempfile::tempdir().unwrap();
+    let told = |file: PathBuf| {
+        let told = Told::of(&file);
+        (file, told)
+    };
     for name in ["lossy", "buffers", "lossy machine"] {
         let file = recording(dir.path(), name);
         let whole = Told::of(&file);
         let parts = split(&file, 1 + whole.rows.len() as u64 / 3);
         assert_eq!(parts.len(), 3, "{name}");
+        let parts: Vec<(PathBuf, Told)> = parts.into_iter().map(told).collect();
         // How often parts do not know how many events they lack; the whole may.
         let mut unknown = BTreeMap::<u64, u64>::new();
-        for told in parts.iter().map(|part| Told::of(part)).chain([whole.clone()]) {
-            for ((_, cpu), (_, count)) in told.sums.unwrap() {
-                *unknown.entry(cpu).or_default() += count;
+        for told in parts.iter().map(|(_, told)| told).chain([&whole]) {
+            for ((_, cpu), (_, count)) in told.sums.as_ref().unwrap() {
+                *unknown.entry(*cpu).or_default() += count;
             }
         }
         let pages = file.with_extension("pages.dat");
         convert(&file, &["--pages", "0-0"], &pages);
+        let pages = told(pages);
         for format in FORMATS {
             let mut sums = BTreeMap::<(String, u64), u64>::new();
             let mut whole_sums = BTreeMap::<(String, u64), u64>::new();
-            let compare = |file: &Path| {
-                let Compared { told, differences: found, .. } = format.compare(file);
+            let compare = |(file, truth): &(PathBuf, Told)| {
+                let Compared { told, differences: found, .. } = format.compare(file, truth.clone());
                 for (facet, event) in found.keys() {
                     // Losses that lie behind the last record are among all.
                     let is_of = |of: &Facet| of == facet || (*of, *facet) == (Facet::Sums, Facet::Behind);
@@ -610,11 +603,11 @@ fn exports_of_parts_are_compared() {
             for (at, (known, _)) in whole.sums.clone().unwrap() {
                 *whole_sums.entry(place(at)).or_default() += known;
             }
-            for (at, (known, _)) in parts.iter().flat_map(|part| compare(part)) {
+            for (at, (known, _)) in parts.iter().flat_map(&compare) {
                 *sums.entry(place(at)).or_default() += known;
             }
             for (at, known) in sums {
-                // A format without a word for an unknown number says one event.
+                // A format that has no unknown numbers counts one event.
                 let of_whole = whole_sums.get(&at).copied().unwrap_or(0);
                 let unknown = unknown.get(&at.1).copied().unwrap_or(0);
                 assert!(known <= of_whole + unknown, "{name} {}: {at:?}: {known} of {of_whole}", format.name);

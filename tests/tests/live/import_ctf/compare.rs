@@ -258,7 +258,7 @@ pub(crate) fn are_same(lines: &[Line], file: &Path) -> usize {
         .sum()
 }
 
-/// Stacks, which are records of their own, and the contexts that events have of them.
+/// Stacks in separate records, and the contexts that events get from them.
 const STACKS: [(&str, &str); 2] = [("kernel_stack", "callstack_kernel"), ("user_stack", "callstack_user")];
 
 const NO_FRAMES: &Json = &Json::Array(Vec::new());
