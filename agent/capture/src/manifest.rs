@@ -16,8 +16,7 @@ use super::{
 };
 use kernel::proc;
 use kernel::tracefs::{Tracefs, TracefsError};
-use spec::TraceClock;
-use spec::{CHANNELS_MAX, check_name};
+use spec::{CHANNELS_MAX, StackKind, TraceClock, check_name};
 use tracedat::initial_state::Host;
 use tracedat::ledger::EventChoice;
 use tracedat::reader::{Reader, Source};
@@ -99,6 +98,9 @@ pub struct RecordedChannel {
     /// that has nothing else. Empty if there are none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub contexts: String,
+    /// The stacks that follow events of it, those that are added later included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<StackKind>,
 }
 
 impl Manifest {
@@ -354,6 +356,7 @@ mod tests {
                 name: "a".into(),
                 overwrite: true,
                 contexts: "x".into(),
+                stacks: vec![StackKind::User],
                 ..Default::default()
             }],
             only: vec!["CPUs 0-3".into()],

@@ -32,7 +32,7 @@ use super::{
     maps::{self, Maps},
     needs::{archive_options, check_memory, check_open_files, halves, reader_options, wants_symbols},
     notice::Notice,
-    options::{Active, CaptureOptions, ChannelOptions},
+    options::{Active, CaptureEvent, CaptureOptions, ChannelOptions},
     readers::{Border, ChannelSource, Drained, ReaderPool, Sources, Stored},
     sets::{owner_of, recorded_sets},
     state::StateReader,
@@ -692,6 +692,15 @@ fn attach_channels(
     Ok(left_out)
 }
 
+/// The stacks that follow some of these events.
+fn stacks<'e>(events: impl IntoIterator<Item = &'e CaptureEvent>) -> impl Iterator<Item = StackKind> {
+    let kind = |event: &CaptureEvent| match event.lane {
+        Lane::Stack(kind) => Some(kind),
+        _ => None,
+    };
+    events.into_iter().filter_map(kind)
+}
+
 /// The channels, for the file.
 fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
     let channel = |(number, of): (u32, &ChannelOptions)| RecordedChannel {
@@ -700,6 +709,7 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
         overwrite: of.overwrite,
         set: None,
         contexts: of.shared_contexts.clone(),
+        stacks: stacks(&of.events).collect(),
     };
     let with_sets = |of: (u32, &ChannelOptions)| recorded_sets(channel(of), of.1.sets.as_ref());
     options.numbered().flat_map(with_sets).collect()
@@ -740,7 +750,7 @@ fn enough(options: &CaptureOptions, reached: &Arc<Notice>) -> Option<(u64, Arc<N
 
 /// Notes what processes map, if user stacks are recorded.
 fn follow_mappings(spool: &Spool, options: &CaptureOptions) -> std::io::Result<Option<MappingReader>> {
-    let with_stacks = options.events().any(|event| matches!(event.lane, Lane::Stack(StackKind::User)));
+    let with_stacks = stacks(options.events()).any(|kind| kind == StackKind::User);
     let wanted = wants_symbols(options) && with_stacks;
     wanted.then(|| MappingReader::start(spool, options.possible_cpus)).transpose()
 }

@@ -12,11 +12,11 @@ use tracedat::reader::Record;
 
 /// Which stacks a channel has as contexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CallStacks {
+pub struct CallStacks {
     /// Of the kernel.
-    pub(super) kernel: bool,
+    pub kernel: bool,
     /// Of processes.
-    pub(super) user: bool,
+    pub user: bool,
 }
 
 /// Whose stack a context is.

@@ -6,8 +6,8 @@ use super::callstack::Held;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
-use ftrace_event::Value;
 use ftrace_event::stacks::Stack;
+use ftrace_event::{Printer, Value};
 use recording::{CpuStream, ExportError, Job, NotCarried, Recording};
 use tracedat::initial_state::InitialState;
 use tracedat::reader::Record;
@@ -45,28 +45,12 @@ pub(super) fn cpu_stream(
             // Damage was found by the survey; whoever goes on nevertheless was warned.
             Err(_) => continue,
         };
-        let printer = || record.event_id().and_then(|id| recording.events().get(id));
-        if channel.stacks.any()
-            && let Some(printer) = printer().filter(|printer| printer.is_stack())
-        {
-            if !held.as_mut().is_some_and(|held| held.take(&record, printer)) {
-                converter.record_held(held.take(), (channel, trace), stream)?;
-                converter.stacks_without_event += 1;
-                // What is said of losses before it is kept.
-                converter.record(&record, (channel, trace), stream)?;
-            }
-            continue;
-        }
+        let printer = record.event_id().and_then(|id| recording.events().get(id));
+        converter.take((&record, printer), &mut held, (channel, trace), stream)?;
         done += 1;
         if done == STEP {
             job.advance(done)?;
             done = 0;
-        }
-        converter.record_held(held.take(), (channel, trace), stream)?;
-        if channel.stacks.any() {
-            held = Some(Held::new(&record, printer()));
-        } else {
-            converter.record(&record, (channel, trace), stream)?;
         }
     }
     converter.record_held(held, (channel, trace), stream)?;
@@ -110,6 +94,7 @@ pub(super) struct Converter {
     backwards: u64,
     unknown_processes: u64,
     unrecorded_texts: u64,
+    written: u64,
     /// The stacks of the record that is written.
     stack: Stack,
     stacks_without_event: u64,
@@ -131,8 +116,41 @@ impl Converter {
         }
     }
 
+    /// Records that were written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes a record, or holds it until its stacks have come. Gives whether it is an event that the channel
+    /// declares, or a stack where these are contexts; otherwise only losses before it are written.
+    pub(super) fn take(
+        &mut self,
+        (record, printer): (&Record<'_>, Option<&Printer>),
+        held: &mut Option<Held>,
+        to: (&Channel, &Trace),
+        stream: &mut StreamWriter,
+    ) -> Result<bool, ExportError> {
+        let (channel, _) = to;
+        if !channel.stacks.any() {
+            return self.record(record, to, stream);
+        }
+        let stack = printer.filter(|printer| printer.is_stack());
+        if let (Some(stack), Some(held)) = (stack, held.as_mut())
+            && held.take(record, stack)
+        {
+            return Ok(true);
+        }
+        self.record_held(held.take(), to, stream)?;
+        if stack.is_none() && record.event_id().is_some_and(|id| channel.rules.get(id).is_some()) {
+            *held = Some(Held::new(record, printer));
+            return Ok(true);
+        }
+        self.stacks_without_event += u64::from(stack.is_some());
+        self.record(record, to, stream).map(|is_event| is_event || stack.is_some())
+    }
+
     /// Writes a record with its stacks, if one was held.
-    fn record_held(
+    pub(super) fn record_held(
         &mut self,
         held: Option<Held>,
         to: (&Channel, &Trace),
@@ -175,6 +193,7 @@ impl Converter {
         if let Some(birth) = rule.births {
             self.birth(rule, birth, record.data);
         }
+        self.written += 1;
         Ok(true)
     }
 

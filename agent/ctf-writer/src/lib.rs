@@ -74,7 +74,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::{Deserialize, Serialize};
 
-use callstack::CallStacks;
+pub use callstack::CallStacks;
 pub use files::FileLimits;
 use files::TraceDirectory;
 use ftrace_event::{EventTable, Machine, NoNames, Printer};
@@ -86,7 +86,7 @@ pub use published::{
     State as Published, Stream as PublishedStream, Trace as PublishedTrace,
 };
 use recording::{Description, ExportError, Format, Job, Recording};
-use schema::{Channel, Choice, Clock, Rules, Trace};
+use schema::{Channel, Clock, EventNames, Rules, Trace};
 use stdx::output::Directory;
 pub use stream::PACKET as PACKET_BYTES;
 use stream::{EventHeader, StreamOptions, StreamWriter};
@@ -94,7 +94,7 @@ use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::Ledger;
 use tracedat::provenance::{BufferName, EventName};
-pub use writer::{Chunk, Taken, TraceWriter};
+pub use writer::{ChannelContexts, Chunk, Taken, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
 pub use lttng::{call_number, kernel_names};
@@ -219,7 +219,11 @@ impl Ctf {
                 kernel::printers(recording, cpu_streams.filter(|other| other.channel == cpu_stream.channel));
             let mut channel = self.channel(&cpu_stream.channel, &printers, recording.machine(), &mut names);
             if self == Self::Lttng {
-                lttng::share_contexts(&mut channel, &mut printers, recording.machine());
+                let stacks = CallStacks::of(&printers);
+                if stacks.any() {
+                    printers.retain(|printer| !printer.is_stack());
+                }
+                lttng::share_contexts(&mut channel, stacks, printers.iter().copied(), recording.machine());
             }
             for printer in printers {
                 self.declare(&mut channel, printer, recording.machine());
@@ -289,6 +293,7 @@ impl Ctf {
             stacks: CallStacks::default(),
             // With both, each system call would be there twice.
             name_raw_calls: printers.iter().all(|printer| printer.system() != "syscalls"),
+            names: EventNames::default(),
             events: Vec::new(),
             rules: Rules::default(),
         };
@@ -299,7 +304,7 @@ impl Ctf {
             }
         }
         channel.header = EventHeader::of(channel.events.len());
-        (channel.events, channel.rules) = (Vec::new(), Rules::default());
+        (channel.names, channel.events, channel.rules) = Default::default();
         channel
     }
 
@@ -314,24 +319,34 @@ impl Ctf {
         }
     }
 
-    /// Lets a channel declare the contexts that all of its events have and will have, those of an event that
-    /// has nothing else; `format` describes it, and is empty if there are none.
+    /// Declares the contexts that all events of a channel have and will have.
     fn declare_contexts(
         self,
         channel: &mut Channel,
-        format: &str,
+        contexts: ChannelContexts<'_>,
         machine: Machine,
     ) -> Result<(), ExportError> {
-        // Elsewhere they are fields as others are.
-        if self != Self::Lttng || format.is_empty() {
+        // Elsewhere they are fields and events as others are.
+        if self != Self::Lttng {
             return Ok(());
         }
+        let ChannelContexts { fields, stacks } = contexts;
         let mut events = EventTable::new(machine);
-        let printer = events.add("", format, &NoNames).map_err(|source| {
-            ExportError::Unsupported(format!("the contexts of the channel {}: {source}", channel.name))
-        })?;
-        lttng::share_contexts(channel, &mut vec![printer], machine);
+        let printer = match fields {
+            "" => None,
+            fields => Some(events.add("", fields, &NoNames).map_err(|source| {
+                ExportError::Unsupported(format!("the contexts of the channel {}: {source}", channel.name))
+            })?),
+        };
+        lttng::share_contexts(channel, stacks, printer, machine);
         Ok(())
+    }
+
+    /// Names the events that may come into a channel, for what its metadata begin with.
+    fn choose_names(self, channel: &mut Channel, events: &EventTable) {
+        if self == Self::Lttng {
+            lttng::choose_names(channel, events.iter());
+        }
     }
 
     /// Adds the channel of the state dump, if the format has one.
@@ -347,26 +362,21 @@ impl Ctf {
         if self != Self::Lttng {
             return Vec::new();
         }
-        let mut found = BTreeMap::<String, BTreeSet<(&str, &str)>>::new();
-        for printer in recording.events().iter() {
-            let rules = channels
-                .iter()
-                .filter_map(|channel| Some((channel, channel.rules.get(printer.format().id)?)));
-            for (channel, rule) in rules {
-                if let Choice::One(id) = rule.choice
-                    && let Some(event) = channel.events.get(id as usize)
-                {
-                    found.entry(event.name.clone()).or_default().insert((printer.system(), printer.name()));
-                }
-            }
-        }
-        let renamed = |(renamed, events): (String, BTreeSet<(&str, &str)>)| {
-            let (&(system, name), 1) = (events.first()?, events.len()) else { return None };
-            let is_told =
-                kernel_names::event(&renamed).is_some_and(|(of, known)| of == system && known == name);
-            (!is_told).then(|| EventName { system: system.to_owned(), name: name.to_owned(), renamed })
+        let of_channel = |channel: &Channel| {
+            let named = |printer: &Printer| {
+                let renamed = channel.names.get(printer.format().id)?.to_owned();
+                let (system, name) = (printer.system().to_owned(), printer.name().to_owned());
+                Some(EventName { system, name, renamed })
+            };
+            recording.events().iter().filter_map(named).collect::<Vec<_>>()
         };
-        found.into_iter().filter_map(renamed).collect()
+        let renamed = |(renamed, (system, name)): (String, (String, String))| {
+            let is_told =
+                kernel_names::event(&renamed).is_some_and(|known| known == (&*system, name.clone()));
+            (!is_told).then_some(EventName { system, name, renamed })
+        };
+        let named = EventName::unambiguous(channels.iter().flat_map(of_channel));
+        named.into_iter().filter_map(renamed).collect()
     }
 
     /// The provenance of a recording that goes on, as far as its head has it: nothing has been counted.

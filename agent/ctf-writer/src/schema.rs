@@ -1,5 +1,7 @@
 //! What a trace declares: channels, their events and fields, and where the values of these come from.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::callstack::{CallStack, CallStacks};
 use super::metadata::Language;
 use super::stream::EventHeader;
@@ -73,10 +75,36 @@ pub(super) struct Channel {
     pub(super) stacks: CallStacks,
     /// Whether events of `raw_syscalls` are named by their calls.
     pub(super) name_raw_calls: bool,
+    /// The names of its other events.
+    pub(super) names: EventNames,
     /// By id.
     pub(super) events: Vec<Event>,
     /// How the records of the kernel's events become these.
     pub(super) rules: Rules,
+}
+
+/// The names of a channel's events in LTTng's layout: an event keeps the name that it was given first.
+#[derive(Debug, Default)]
+pub(super) struct EventNames {
+    /// By the kernel's event number.
+    by_id: BTreeMap<u16, String>,
+    taken: BTreeSet<String>,
+}
+
+impl EventNames {
+    /// The name of an event: the preferred one, or, where another event has that, the unique one.
+    pub(super) fn choose(&mut self, id: u16, preferred: String, unique: impl FnOnce() -> String) -> &str {
+        self.by_id.entry(id).or_insert_with(|| {
+            let name = if self.taken.contains(&preferred) { unique() } else { preferred };
+            self.taken.insert(name.clone());
+            name
+        })
+    }
+
+    /// The name of an event, if it has one.
+    pub(super) fn get(&self, id: u16) -> Option<&str> {
+        self.by_id.get(&id).map(String::as_str)
+    }
 }
 
 /// An event.

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::callstack::{CallStacks, Held};
 use super::convert::Converter;
 use super::metadata::Metadata;
 use super::owner::Owner;
@@ -45,10 +46,19 @@ impl Chunk<'_> {
     }
 }
 
+/// The contexts that all events of a channel have, those that are added later included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChannelContexts<'a> {
+    /// The format of an event that has no other fields; empty without fields.
+    pub fields: &'a str,
+    /// Stacks that follow events of the channel.
+    pub stacks: CallStacks,
+}
+
 /// What has become of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is in the trace.
+    /// It is in the trace, or will be when its stacks have come.
     Written,
     /// Nothing that is known describes its event, or it lacks contexts that its channel was declared with.
     Unknown,
@@ -72,7 +82,6 @@ pub struct TraceWriter {
     state: Option<StreamWriter>,
     converter: Converter,
     not_carried: NotCarried,
-    written: u64,
     /// Whether it is of programs: then it has no state of the machine.
     of_programs: bool,
     /// When streams begin that are new.
@@ -83,6 +92,8 @@ pub struct TraceWriter {
 #[derive(Debug)]
 struct Stream {
     writer: StreamWriter,
+    /// The last event, while its stacks may come.
+    held: Option<Held>,
     discarded_before: u64,
 }
 
@@ -93,9 +104,8 @@ const CPUS_MAX: u32 = 1 << 13;
 
 impl TraceWriter {
     /// Begins a trace. `head` is a trace file that describes the events, without data, and has the buffers
-    /// that the records are in. The trace has those for which `wanted`, asked by their names, gives the
-    /// contexts that all of their events have and will have: as the format of an event that has nothing else,
-    /// or an empty text. No record is from before `begin`, by the recording's clock.
+    /// that the records are in. The trace has those for which `wanted` gives contexts by their names. No
+    /// record is from before `begin`, by the recording's clock.
     ///
     /// The state that the head has is written first, where the format has a place for it.
     ///
@@ -105,7 +115,7 @@ impl TraceWriter {
         (naming, shapes): (Ctf, Shapes),
         (head, begin): (&TraceFile, u64),
         chunk: Chunk<'_>,
-        wanted: &dyn Fn(&str) -> Option<&'w str>,
+        wanted: &dyn Fn(&str) -> Option<ChannelContexts<'w>>,
     ) -> Result<Self, ExportError> {
         let recording = Recording::of_head(head);
         let state = head.initial_state().ok().flatten();
@@ -124,6 +134,7 @@ impl TraceWriter {
                 let machine = recording.machine();
                 let mut channel = naming.channel(&buffer.name, &printers, machine, &mut names);
                 naming.declare_contexts(&mut channel, contexts, machine)?;
+                naming.choose_names(&mut channel, recording.events());
                 trace.channels.push(channel);
             }
         }
@@ -184,7 +195,6 @@ impl TraceWriter {
             state: None,
             converter: Converter::default(),
             not_carried: NotCarried::default(),
-            written: 0,
             of_programs,
             streams_begin: 0,
         };
@@ -194,8 +204,7 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Has the records of a buffer in a channel of its own, which looks like that of the buffer `like`. All
-    /// of its events have and will have `contexts`, as in [`TraceWriter::create`].
+    /// Has the records of a buffer in a separate channel, which looks like that of the buffer `like`.
     ///
     /// # Errors
     /// The disk is full, or the contexts cannot be understood.
@@ -203,7 +212,7 @@ impl TraceWriter {
         &mut self,
         (index, buffer): (usize, &str),
         (name, like): (&str, &str),
-        contexts: &str,
+        contexts: ChannelContexts<'_>,
     ) -> Result<(), ExportError> {
         let mut names = self.trace.channels.iter().map(|channel| channel.name.clone()).collect();
         let printers: Vec<_> = self.events.iter().collect();
@@ -225,6 +234,12 @@ impl TraceWriter {
         let recording = Recording::of_head(head);
         self.naming.set_clock(&mut self.trace.clock, &recording);
         self.events = recording.into_events();
+        let Self { naming, trace, channels, events, .. } = self;
+        for id in channels.iter() {
+            if let Some(channel) = trace.channels.get_mut(*id) {
+                naming.choose_names(channel, events);
+            }
+        }
     }
 
     /// Takes the provenance from a head, for metadata that are written again.
@@ -284,13 +299,30 @@ impl TraceWriter {
     }
 
     fn put(&mut self, record: &Record<'_>) -> Result<bool, ExportError> {
-        let Self { trace, channels, streams, converter, written, .. } = self;
+        let Self { trace, events, channels, streams, converter, .. } = self;
         let channel = channels.get(record.buffer).and_then(|id| trace.channels.get(*id));
         let stream = streams.get_mut(record.buffer).and_then(|cpus| cpus.get_mut(record.cpu as usize));
         let (Some(channel), Some(Some(stream))) = (channel, stream) else { return Ok(false) };
-        let is_known = converter.record(record, (channel, trace), &mut stream.writer)?;
-        *written += u64::from(is_known);
-        Ok(is_known)
+        let printer = record.event_id().and_then(|id| events.get(id));
+        let Stream { writer, held, .. } = stream;
+        converter.take((record, printer), held, (channel, trace), writer)
+    }
+
+    /// Writes the events whose stacks come no more: those from before this time, by the recording's clock. An
+    /// event and its stacks have the same time.
+    fn release(&mut self, until: u64) -> Result<(), ExportError> {
+        let Self { trace, channels, streams, converter, .. } = self;
+        for (cpus, id) in streams.iter_mut().zip(channels) {
+            let Some(channel) = trace.channels.get(*id).filter(|channel| channel.stacks.any()) else {
+                continue;
+            };
+            for Stream { writer, held, .. } in cpus.iter_mut().flatten() {
+                if let Some(event) = held.take_if(|event| event.record().timestamp < until) {
+                    converter.record_held(Some(event), (channel, trace), writer)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Tells which pauses there were in the chunk by now, by the recording's clock: those from before, and
@@ -312,6 +344,7 @@ impl TraceWriter {
     /// # Errors
     /// The disk is full.
     pub fn pause(&mut self) -> Result<(), ExportError> {
+        self.release(u64::MAX)?;
         let Self { trace, streams, state, .. } = self;
         let streams = streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
         streams.chain(state).try_for_each(|stream| {
@@ -325,11 +358,13 @@ impl TraceWriter {
         &self.dir.kernel
     }
 
-    /// Ends the packets that are being filled, so that all that was written can be read.
+    /// Ends the packets that are being filled, so that all events from before `until`, by the recording's
+    /// clock, can be read: no record from before then comes any more.
     ///
     /// # Errors
     /// The disk is full.
-    pub fn flush(&mut self) -> Result<(), ExportError> {
+    pub fn flush(&mut self, until: u64) -> Result<(), ExportError> {
+        self.release(until)?;
         self.all_streams().try_for_each(|stream| stream.writer.flush())
     }
 
@@ -340,6 +375,7 @@ impl TraceWriter {
     /// # Errors
     /// The disk is full.
     pub fn tell_silence(&mut self, until: u64, marked: bool) -> Result<(), ExportError> {
+        self.release(until)?;
         self.begin_streams_at(until);
         let until = self.trace.clock.shifted(until);
         let streams = self.streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
@@ -363,6 +399,7 @@ impl TraceWriter {
     /// # Errors
     /// The disk is full.
     pub fn end_chunk(&mut self, end: u64, ledger: &Ledger) -> Result<(), ExportError> {
+        self.release(u64::MAX)?;
         let end = self.trace.clock.shifted(end);
         let lost = lost_by_cpu(ledger);
         self.open_lost(&lost)?;
@@ -426,7 +463,7 @@ impl TraceWriter {
 
     /// Records that were written.
     pub fn events(&self) -> u64 {
-        self.written
+        self.converter.written()
     }
 
     /// What could not be carried over since this was asked.
@@ -503,7 +540,7 @@ impl TraceWriter {
         let stream = &mut cpus[cpu as usize];
         if stream.is_none() {
             let writer = self.trace.stream(&self.dir, (id, cpu), self.streams_begin, &self.shapes)?;
-            *stream = Some(Stream { writer, discarded_before: 0 });
+            *stream = Some(Stream { writer, held: None, discarded_before: 0 });
         }
         Ok(())
     }

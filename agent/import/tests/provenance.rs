@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use analysis::answers::{Analysis, Calls, Io, Sched, Scope, Topic, answer};
-use ctf_writer::{Chunk, Ctf, Shapes, Taken, TraceWriter};
+use ctf_writer::{ChannelContexts, Chunk, Ctf, Shapes, Taken, TraceWriter};
 use export::perf_script::PerfScript;
 use import::{Imported, Options, Target, import, open};
 use recording::{Format, Job, NotCarried, Recording};
@@ -575,8 +575,10 @@ fn a_trace_that_was_recorded_has_what_its_head_says() {
         let head = opened(&original(dir.path(), &[of_head]));
         let out = Directory::open(dir.path()).unwrap();
         let chunk = Chunk { dir: &out, name: "kernel", published: None };
-        let mut writer =
-            TraceWriter::create((naming, Shapes::default()), (&head, 1000), chunk, &|_| Some("")).unwrap();
+        let mut writer = TraceWriter::create((naming, Shapes::default()), (&head, 1000), chunk, &|_| {
+            Some(ChannelContexts::default())
+        })
+        .unwrap();
         let mut records = head.records().unwrap();
         while let Some(record) = records.next_record().unwrap() {
             assert_eq!(writer.record(&record).unwrap(), Taken::Written);

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use analysis::histogram;
 use analysis::stack_tree::{Question, StackCounts};
-use ctf_writer::Ctf;
+use ctf_writer::{CallStacks, ChannelContexts, Chunk, Ctf, Shapes, Taken, TraceWriter};
 use export::{eventdefs::EventDefs, ltt2008::Lttng2008, perf_script::PerfScript, perfetto::Perfetto};
 use import::{Options, Target, import, open};
 use recording::{Format, Job, TraceFile};
 use report::crafted::{self, Entry, ev, stack, user_stack};
+use stdx::output::Directory;
 use tables::{TableFormat, Tables};
+use tracedat::reader::Record;
 
 const SYMBOLS: &str = "1000 t f1\n2000 t f2\n3000 t __traceiter_ev\n4000 t end\n";
 const FILL: u64 = u64::MAX;
@@ -109,6 +111,40 @@ fn imports_have_the_stacks_that_were_exported() {
     }
     let names: Vec<_> = counted(original).into_iter().map(|(names, _)| names.join(";")).collect();
     assert!(names.contains(&"[unknown];[unknown];f2;f1".to_owned()), "{names:?}");
+}
+
+#[test]
+fn traces_that_are_written_meanwhile_have_the_stacks_of_exports() {
+    let dir = tempfile::tempdir().unwrap();
+    let head = original();
+    let out = Directory::open(dir.path()).unwrap();
+    let chunk = Chunk { dir: &out, name: "kernel", published: None };
+    let stacks = CallStacks { kernel: true, user: true };
+    let contexts = |_: &str| Some(ChannelContexts { fields: "", stacks });
+    let form = (Ctf::Lttng, Shapes::default());
+    let mut writer = TraceWriter::create(form, (&head, 0), chunk, &contexts).unwrap();
+    let mut records = head.records().unwrap();
+    let mut time = 0;
+    while let Some(record) = records.next_record().unwrap() {
+        // Stacks have the times of their events.
+        if record.event_id() == Some(crafted::EVENT) {
+            time = record.timestamp;
+        }
+        // Others may read at any time.
+        writer.flush(time).unwrap();
+        assert_eq!(writer.record(&Record { timestamp: time, ..record }).unwrap(), Taken::Written);
+        writer.flush(time).unwrap();
+    }
+    writer.flush(time + 1).unwrap();
+    assert_eq!(writer.events(), 5);
+    let not_carried: Vec<_> =
+        writer.take_not_carried().iter().map(|(what, count)| (what.to_owned(), count)).collect();
+    assert_eq!(not_carried, []);
+    let bytes = fs::read(imported(&dir.path().join("kernel"), dir.path())).unwrap();
+    assert_eq!(frames(bytes.clone()), frames(crafted::bytes(&entries(), SYMBOLS, "1 one\n", "[local]")));
+    let file = report::TraceFile::open("file", bytes).unwrap();
+    let names: Vec<_> = file.events().iter().map(|event| (event.system(), event.name())).collect();
+    assert!(names.contains(&("test", "ev")), "{names:?}");
 }
 
 #[test]

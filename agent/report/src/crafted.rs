@@ -23,9 +23,12 @@ pub enum Entry {
     Lost,
 }
 
+/// The number of the event `test:ev`.
+pub const EVENT: u16 = 300;
+
 /// A record of `test:ev`: thread, `common_flags`, and its fields `ptr` and `pid`.
 pub fn ev(thread: i32, flags: u8, ptr: u64, pid: i32) -> Entry {
-    let mut record = common(300, thread, flags);
+    let mut record = common(EVENT, thread, flags);
     record.extend(ptr.to_le_bytes());
     record.extend(ptr.to_le_bytes());
     record.extend(pid.to_le_bytes());
@@ -94,7 +97,7 @@ pub fn bytes(entries: &[Entry], symbols: &str, threads: impl AsRef<[u8]>, clock:
     );
     let event = format(
         "ev",
-        300,
+        EVENT,
         "\tfield:unsigned long ptr;\toffset:8;\tsize:8;\tsigned:0;
 \tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;
 \tfield:int pid;\toffset:24;\tsize:4;\tsigned:1;\n",

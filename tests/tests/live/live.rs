@@ -190,8 +190,11 @@ fn viewers_read_the_values_that_are_stored() {
     let file = dir.join("back.dat");
     run(agent(dir, ["import", "-q", "-o"]).arg(&file).arg(dir.join("out"))).expect(0);
     let lines = compare::parsed(&read.out);
-    compare::are_same(&lines, &file);
+    let frames = compare::are_same(&lines, &file);
     let records = reported(&file);
+    let of_lttng = records.iter().filter(|record| record["system"] == "lttng");
+    let mut of_lttng = of_lttng.filter_map(|record| record["event"].as_str());
+    assert_eq!(of_lttng.find(|event| !event.starts_with("lttng_statedump_")), None);
     let of = |event: &str, buffer: &str| {
         let is_it = |record: &&Value| {
             record["buffer"] == buffer && record["event"].as_str().is_some_and(|name| name.starts_with(event))
@@ -203,6 +206,7 @@ fn viewers_read_the_values_that_are_stored() {
     assert!(of("sys_enter_openat", "second") > 0);
     let texts = records.iter().filter_map(|record| record["fields"]["text"].as_str());
     assert!(texts.filter(|text| *text == "some text").count() == 20);
+    assert!(frames >= 40, "{frames} frames: each call has two stacks");
     assert!(!read.out.contains("0xFFFFFFFFFFFFFFFF"), "the room behind a stack is no frame");
 }
 

@@ -118,14 +118,15 @@ impl Followed {
         self.follower.pauses().last().is_some_and(|pause| pause.to_ns.is_none())
     }
 
-    /// Writes the records that are known by now. `meanwhile` is called now and then, and at the end, with the
-    /// time from before which nothing more is written; if it gives `false`, no more are written for now.
+    /// Writes the records that are known by now, and gives the time from before which no more come.
+    /// `meanwhile` is called now and then, and at the end, with that time; if it gives `false`, no more are
+    /// written for now.
     pub(super) fn write(
         &mut self,
         writer: &mut Parts,
         meanwhile: &mut dyn FnMut(&mut Parts, u64) -> Result<bool, ExportError>,
-    ) -> Result<(), FinishError> {
-        let Self { follower, head: Some(described), .. } = self else { return Ok(()) };
+    ) -> Result<u64, FinishError> {
+        let Self { follower, head: Some(described), .. } = self else { return Ok(0) };
         writer.know_pauses(follower.pauses());
         let streams: Vec<_> = follower.streams().collect();
         writer.open(&streams)?;
@@ -143,7 +144,7 @@ impl Followed {
                         }
                         count += 1;
                         if count % STEP == 0 && !meanwhile(writer, record.timestamp)? {
-                            return Ok(());
+                            return Ok(record.timestamp);
                         }
                     }
                     Ok(None) => break None,
@@ -163,7 +164,7 @@ impl Followed {
             }
         }
         meanwhile(writer, reached)?;
-        Ok(())
+        Ok(reached)
     }
 
     /// Ends the chunk of the archive.

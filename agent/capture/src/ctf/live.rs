@@ -108,8 +108,8 @@ impl LiveTrace {
             return Ok(());
         }
         let patience = if all { Patience::Now } else { Patience::Wait };
-        let written = self.tail(patience).and_then(|()| match &mut self.trace {
-            Some(OpenTrace { writer, .. }) if all => Ok(writer.flush()?),
+        let written = self.tail(patience).and_then(|until| match &mut self.trace {
+            Some(OpenTrace { writer, .. }) if all => Ok(writer.flush(until)?),
             _ => Ok(()),
         });
         if let Err(error) = &written {
@@ -206,11 +206,11 @@ impl LiveTrace {
         Ok(Finished { path, file_bytes, stats, notes })
     }
 
-    /// Writes what there is of the archive by now.
-    fn tail(&mut self, patience: Patience) -> Result<(), FinishError> {
-        let Some(followed) = &mut self.followed else { return Ok(()) };
-        let Some(looked) = followed.look(patience)? else { return Ok(()) };
-        let Some(head) = followed.head() else { return Ok(()) };
+    /// Writes the archive's events so far. Gives the time from before which no more come.
+    fn tail(&mut self, patience: Patience) -> Result<u64, FinishError> {
+        let Some(followed) = &mut self.followed else { return Ok(0) };
+        let Some(looked) = followed.look(patience)? else { return Ok(0) };
+        let Some(head) = followed.head() else { return Ok(0) };
         if looked.is_first {
             let archive = followed.follower.manifest().archive;
             let chunk = if self.trace.is_none() && self.output.is_begun {
@@ -236,13 +236,13 @@ impl LiveTrace {
                 self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
             }
         }
-        let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(()) };
+        let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(0) };
         if looked.has_late_state {
             writer.put_late_state(head)?;
         }
         followed.put_states(writer)?;
         let (every, flushed, output) = (self.output.options.flush, &mut self.flushed, &self.output);
-        followed.write(writer, &mut |writer, known_until| {
+        let reached = followed.write(writer, &mut |writer, known_until| {
             if every.is_some_and(|every| flushed.elapsed() >= every) {
                 *flushed = Instant::now();
                 // At the end everything is known; the last packets say how long that was.
@@ -250,7 +250,7 @@ impl LiveTrace {
                     writer.tell_silence(known_until)?;
                     output.publication.complete();
                 } else {
-                    writer.flush()?;
+                    writer.flush(known_until)?;
                 }
             }
             let must_wait = output.is_held() || output.publication.is_full();
@@ -260,7 +260,7 @@ impl LiveTrace {
             // Whoever pauses wants to read what was recorded before.
             writer.pause()?;
         }
-        Ok(())
+        Ok(reached)
     }
 }
 
@@ -269,5 +269,5 @@ fn write_in_memory(spool: &Spool, buffers: HashSet<String>, writer: &mut Parts) 
     let mut rest = Followed::new(Follower::of_spool(spool)?);
     rest.follower.select_buffers(buffers);
     rest.look(Patience::Over)?;
-    rest.write(writer, &mut |_, _| Ok(true))
+    rest.write(writer, &mut |_, _| Ok(true)).map(drop)
 }

@@ -7,12 +7,14 @@ use std::{
 };
 
 use super::CtfOutput;
-use crate::{Manifest, RecordedSet, sets};
-use ctf_writer::{Chunk, Ctf, KERNEL, Owner, Process, Publication, Shapes, Taken, TraceWriter};
+use crate::{Manifest, RecordedChannel, RecordedSet, sets};
+use ctf_writer::{
+    CallStacks, ChannelContexts, Chunk, Ctf, KERNEL, Owner, Process, Publication, Shapes, Taken, TraceWriter,
+};
 use kernel::proc;
 use recording::survey::lost_by_cpu;
 use recording::{ExportError, NotCarried, TraceFile};
-use spec::OwnRings;
+use spec::{OwnRings, StackKind};
 use stdx::output::Directory;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{Ledger, Pause};
@@ -53,10 +55,17 @@ enum Route {
     Set {
         number: u32,
         set: RecordedSet,
-        /// What all of its events have.
-        contexts: String,
+        /// The fields of the contexts that all of its events have.
+        fields: String,
+        stacks: CallStacks,
         owner: Option<Owner>,
     },
+}
+
+/// The stacks that follow events of a channel.
+fn stacks(channel: &RecordedChannel) -> CallStacks {
+    let has = |kind| channel.stacks.contains(&kind);
+    CallStacks { kernel: has(StackKind::Kernel), user: has(StackKind::User) }
 }
 
 /// A chunk of the recording.
@@ -124,8 +133,10 @@ impl Parts {
         };
         // A file has the buffer without a name in any case; a trace has it only if it is recorded.
         let wanted = |name: &str| match manifest.channels.iter().find(|of| of.name == name) {
-            Some(of) => of.set.is_none().then_some(of.contexts.as_str()),
-            None => manifest.channels.is_empty().then_some(""),
+            Some(of) => {
+                of.set.is_none().then(|| ChannelContexts { fields: &of.contexts, stacks: stacks(of) })
+            }
+            None => manifest.channels.is_empty().then(ChannelContexts::default),
         };
         let is_owned = !manifest.channels.is_empty() && manifest.channels.iter().all(|of| of.set.is_some());
         if !is_owned {
@@ -216,13 +227,15 @@ impl Parts {
 
     /// Makes sure that there is a trace for the records of a buffer.
     fn find(&mut self, buffer: usize, streams: &[(usize, u32)], head: &TraceFile) -> Result<(), ExportError> {
-        let Some(Route::Set { number, set, contexts, owner: owner @ None }) = self.routes.get_mut(buffer)
+        let Some(Route::Set { number, set, fields, stacks, owner: owner @ None }) =
+            self.routes.get_mut(buffer)
         else {
             return Ok(());
         };
         let whose = owner_of(set, *number, &self.place.spool, self.realtime_offset);
         *owner = Some(whose.clone());
-        let (trace_name, like, contexts) = (set.trace_name.clone(), set.buffer.clone(), contexts.clone());
+        let (trace_name, like) = (set.trace_name.clone(), set.buffer.clone());
+        let (fields, stacks) = (fields.clone(), *stacks);
         let writer = match self.owned.entry(whose.clone()) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
@@ -240,7 +253,8 @@ impl Parts {
             }
         };
         let name = head.buffers().get(buffer).map_or("", |of| of.name.as_str());
-        writer.add_channel((buffer, name), (&trace_name, &like), &contexts)?;
+        let contexts = ChannelContexts { fields: &fields, stacks };
+        writer.add_channel((buffer, name), (&trace_name, &like), contexts)?;
         writer.open(streams.iter().copied().filter(|(of, _)| *of == buffer))
     }
 
@@ -296,8 +310,9 @@ impl Parts {
         self.all().try_for_each(TraceWriter::pause)
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), ExportError> {
-        self.all().try_for_each(TraceWriter::flush)
+    /// Lets all events from before `until`, by the recording's clock, be read: none from before then comes.
+    pub(super) fn flush(&mut self, until: u64) -> Result<(), ExportError> {
+        self.all().try_for_each(|writer| writer.flush(until))
     }
 
     /// The same, and tells those who read in the order of time that nothing from before this time comes any
@@ -381,12 +396,13 @@ fn begin_streams(writer: &mut TraceWriter, told_until: Option<u64>) {
 
 /// Where the records of each buffer go that a head of this recording has.
 fn routes(manifest: &Manifest) -> Vec<Route> {
-    let route = |(_, channel): (&str, Option<&crate::RecordedChannel>)| {
+    let route = |(_, channel): (&str, Option<&RecordedChannel>)| {
         let set = channel.and_then(|of| Some((of, of.set.clone()?)));
         set.map_or(Route::Shared, |(of, set)| Route::Set {
             number: of.number,
             set,
-            contexts: of.contexts.clone(),
+            fields: of.contexts.clone(),
+            stacks: stacks(of),
             owner: None,
         })
     };

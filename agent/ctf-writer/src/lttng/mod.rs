@@ -16,7 +16,7 @@ mod texts;
 
 use super::callstack::CallStacks;
 use super::kernel::{self, inline_text, recorder};
-use super::schema::{Birth, Channel, Choice, EnvValue, Event, Field, Source};
+use super::schema::{Birth, Channel, Choice, EnvValue, Event, EventNames, Field, Source};
 use super::types::{Integer, Type};
 use ftrace_event::{Machine, Meaning, Printer, RecordReader, context};
 use recording::Recording;
@@ -62,24 +62,15 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
         shared.push(own.remove(at));
     }
     shared.extend(stacks);
+    let is_named_by_call = is_named_by_call(channel, printer);
     let events = &mut channel.events;
     let first = events.len() as u32;
-    let choice = match (printer.system(), printer.name()) {
-        ("raw_syscalls", "sys_enter" | "sys_exit") if channel.name_raw_calls => {
-            syscalls::raw(printer, &fields, events)
-        }
-        _ => {
-            let mut name = if channel.of_programs {
-                format!("{}:{}", printer.system(), printer.name())
-            } else {
-                names::event(printer.system(), printer.name())
-            };
-            if events.iter().any(|event| event.name == name) {
-                name = format!("{}_{}", printer.system(), printer.name());
-            }
-            events.push(Event { name, contexts: 0, fields });
-            Choice::One(first)
-        }
+    let choice = if is_named_by_call {
+        syscalls::raw(printer, &fields, events)
+    } else {
+        let name = name(&mut channel.names, channel.of_programs, printer).to_owned();
+        events.push(Event { name, contexts: 0, fields });
+        Choice::One(first)
     };
     for event in &mut events[first as usize..] {
         event.contexts = own.len();
@@ -93,20 +84,43 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
     true
 }
 
-/// Lets the channel declare the contexts that all of its events have, which are these: their stacks, which
-/// are no events of their own then, and the fields that each has.
-pub(super) fn share_contexts(channel: &mut Channel, printers: &mut Vec<&Printer>, machine: Machine) {
-    channel.stacks = CallStacks::of(printers);
-    if channel.stacks.any() {
-        printers.retain(|printer| !printer.is_stack());
+/// Names events that the channel may declare later.
+pub(super) fn choose_names<'p>(channel: &mut Channel, printers: impl IntoIterator<Item = &'p Printer>) {
+    for printer in printers {
+        let is_context = channel.stacks.any() && printer.is_stack();
+        if !is_context && !is_named_by_call(channel, printer) {
+            name(&mut channel.names, channel.of_programs, printer);
+        }
     }
-    let of = |printer: &&Printer| {
+}
+
+fn name<'n>(names: &'n mut EventNames, of_programs: bool, printer: &Printer) -> &'n str {
+    let (system, name) = (printer.system(), printer.name());
+    let preferred = if of_programs { format!("{system}:{name}") } else { names::event(system, name) };
+    names.choose(printer.format().id, preferred, || format!("{system}_{name}"))
+}
+
+fn is_named_by_call(channel: &Channel, printer: &Printer) -> bool {
+    channel.name_raw_calls
+        && matches!((printer.system(), printer.name()), ("raw_syscalls", "sys_enter" | "sys_exit"))
+}
+
+/// Declares the contexts that all events of the channel have: the stacks, which are then no events, and the
+/// fields that each of `printers` has.
+pub(super) fn share_contexts<'p>(
+    channel: &mut Channel,
+    stacks: CallStacks,
+    printers: impl IntoIterator<Item = &'p Printer>,
+    machine: Machine,
+) {
+    channel.stacks = stacks;
+    let of = |printer: &Printer| {
         let reader = RecordReader::new(printer.format(), machine);
         let (contexts, _) = contexts(fields(printer, &reader));
         let own = contexts.into_iter().filter(|context| !is_common(channel, context));
         own.map(|context| (context.name, context.ty)).collect::<Vec<_>>()
     };
-    let mut all = printers.iter().map(of);
+    let mut all = printers.into_iter().map(of);
     let first = all.next().unwrap_or_default();
     let mut shared = all.fold(first, |mut shared, other| {
         shared.retain(|context| other.contains(context));
@@ -301,7 +315,7 @@ mod tests {
 
     use std::collections::BTreeSet;
 
-    use super::super::Ctf;
+    use super::super::{ChannelContexts, Ctf};
     use super::*;
     use ftrace_event::{EventTable, NoNames};
 
@@ -327,8 +341,9 @@ mod tests {
             events.add("s", &format(id, fields), &NoNames).unwrap();
         }
         let mut channel = Ctf::Lttng.channel("", &[], machine, &mut BTreeSet::new());
-        let contexts = format(0, &["ctx_tid", "ctx_pid", "ctx_vtid"]);
-        Ctf::Lttng.declare_contexts(&mut channel, &contexts, machine).unwrap();
+        let format_of_contexts = format(0, &["ctx_tid", "ctx_pid", "ctx_vtid"]);
+        let contexts = ChannelContexts { fields: &format_of_contexts, ..ChannelContexts::default() };
+        Ctf::Lttng.declare_contexts(&mut channel, contexts, machine).unwrap();
         let shared: Vec<_> = channel.shared.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(shared, ["pid", "vtid"], "all events have the thread");
         let declared = [1, 2, 3, 4].map(|id| declare(&mut channel, events.get(id).unwrap(), machine));
@@ -337,7 +352,8 @@ mod tests {
         let fields: Vec<_> = channel.events.iter().map(|event| (event.contexts, names(event))).collect();
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         assert_eq!(fields, [(1, names(&["pid", "vtid", "vpid", "x"])), (0, names(&["pid", "vtid"]))]);
-        assert!(Ctf::Lttng.declare_contexts(&mut channel, "name: x", machine).is_err());
+        let damaged = ChannelContexts { fields: "name: x", ..contexts };
+        assert!(Ctf::Lttng.declare_contexts(&mut channel, damaged, machine).is_err());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! merged with others. None is outside of the recorded time span.
 
 use super::super::callstack::CallStacks;
-use super::super::schema::{Channel, Event, Field, Rules, Source, Trace};
+use super::super::schema::{Channel, Event, EventNames, Field, Rules, Source, Trace};
 use super::super::stream::{EventHeader, StreamWriter};
 use super::super::types::{Integer, Type};
 use ftrace_event::Value;
@@ -108,6 +108,7 @@ pub(in super::super) fn channel(name: String) -> Channel {
         of_programs: false,
         shared: Vec::new(),
         stacks: CallStacks::default(),
+        names: EventNames::default(),
         name_raw_calls: false,
         events,
         rules: Rules::default(),

@@ -300,7 +300,12 @@ fn is_event(line: &Line, event: &Json) {
     }
     let fields = event["fields"].as_object().cloned().unwrap_or_default();
     let mut left = fields.len();
-    for (field, printed) in &line.context {
+    // Lengths are told by the lists that have them.
+    let is_length = |field: &str, among: &[(String, Printed)]| {
+        let list = field.strip_prefix('_').and_then(|name| name.strip_suffix("_length"));
+        list.is_some_and(|list| among.iter().any(|(other, _)| other == list))
+    };
+    for (field, printed) in line.context.iter().filter(|(field, _)| !is_length(field, &line.context)) {
         let found = match field.as_str() {
             "callstack_kernel" | "callstack_user" => {
                 let (stack, _) = STACKS.iter().find(|(_, context)| context == field).unwrap();
@@ -324,12 +329,7 @@ fn is_event(line: &Line, event: &Json) {
     if system == "syscalls" && fields.contains_key("__syscall_nr") {
         left -= 1;
     }
-    for (field, printed) in &line.fields {
-        // Lengths are told by the lists that have them.
-        let is_length = field.strip_prefix('_').and_then(|name| name.strip_suffix("_length"));
-        if is_length.is_some_and(|name| line.fields.iter().any(|(other, _)| other == name)) {
-            continue;
-        }
+    for (field, printed) in line.fields.iter().filter(|(field, _)| !is_length(field, &line.fields)) {
         // What is certainly no event of the kernel keeps its fields.
         let (name, more) =
             if system == "lttng" { (field.as_str(), 0) } else { kernel_field(&line.name, field) };
