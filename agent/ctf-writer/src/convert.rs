@@ -71,10 +71,7 @@ impl Rule {
     fn choose(&self, record: &[u8]) -> u32 {
         match &self.choice {
             Choice::One(id) => *id,
-            Choice::SystemCall { number, events, unknown } => {
-                let number = self.number(*number, record).and_then(|number| usize::try_from(number).ok());
-                number.and_then(|number| *events.get(number)?).unwrap_or(*unknown)
-            }
+            Choice::SystemCall { number, tables } => Choice::of_call(tables, self.number(*number, record)),
         }
     }
 }

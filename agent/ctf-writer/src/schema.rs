@@ -7,6 +7,7 @@ use super::metadata::Language;
 use super::stream::EventHeader;
 use super::types::Type;
 use ftrace_event::stacks::StackReader;
+use ftrace_event::syscalls::COMPAT;
 use ftrace_event::{FieldReader, RecordReader};
 
 /// A trace.
@@ -184,11 +185,41 @@ pub(super) enum Choice {
     SystemCall {
         /// Index of the number.
         number: usize,
-        /// Event by number.
-        events: Vec<Option<u32>>,
-        /// Event of numbers that have none.
-        unknown: u32,
+        /// The events of calls of 64 bits, and of those of 32 bits.
+        tables: [CallEvents; 2],
     },
+}
+
+/// The events of a table of system calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallEvents {
+    /// Event by number.
+    pub(super) by_number: Vec<Option<u32>>,
+    /// Event of numbers that have none.
+    pub(super) unknown: u32,
+}
+
+impl CallEvents {
+    /// Says which event a number has.
+    pub(super) fn set(&mut self, number: usize, event: u32) {
+        if self.by_number.len() <= number {
+            self.by_number.resize(number + 1, None);
+        }
+        self.by_number[number] = Some(event);
+    }
+}
+
+impl Choice {
+    /// The event of a call with this number, as records have it.
+    pub(super) fn of_call(tables: &[CallEvents; 2], number: Option<i64>) -> u32 {
+        let [native, compat] = tables;
+        let (table, number) = match number {
+            Some(number) if number >= COMPAT => (compat, Some(number - COMPAT)),
+            _ => (native, number),
+        };
+        let number = number.and_then(|number| usize::try_from(number).ok());
+        number.and_then(|number| *table.by_number.get(number)?).unwrap_or(table.unknown)
+    }
 }
 
 /// Indices of the fields of `task:task_newtask`.

@@ -1,15 +1,30 @@
 //! Names of system calls. Formats have the names of arguments, but none for the numbers of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::EventTable;
 
+/// The bit by which this recorder tells the numbers of 32-bit calls in `raw_syscalls:*` from those of 64-bit
+/// ones. It is above the 32 bits that kernels look at.
+pub const COMPAT: i64 = 1 << 32;
+
+/// Calls of 32-bit programs on x86-64 (arch/x86/entry/syscalls/syscall_32.tbl), with LTTng's prefix.
+static IA32: LazyLock<Vec<Option<Box<str>>>> = LazyLock::new(|| {
+    let name = |call: syscalls::x86::Sysno| format!("{COMPAT_PREFIX}{}", call.name()).into_boxed_str();
+    (0..IA32_NUMBERS).map(|number| syscalls::x86::Sysno::new(number).map(name)).collect()
+});
+/// More than x86 has.
+const IA32_NUMBERS: usize = 512;
+/// What LTTng has before the names of 32-bit calls.
+const COMPAT_PREFIX: &str = "compat_";
+
 /// The table of one architecture's system calls.
 ///
-/// Numbers of other ABIs that the same kernel serves (32-bit programs) are not in it, and records do not tell
-/// them apart: such a call has the name that its number has here, as with the kernel's own `.syscall` of hist
-/// triggers.
+/// On x86-64 it has those of 32-bit programs as well, by numbers with [`COMPAT`]: `compat_open`. Kernels do
+/// not tell them apart in their own records, nor does this recorder without the kernel's type information
+/// (BTF): such a call has the name that its number has among those of 64 bits, as with the kernel's own
+/// `.syscall` of hist triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyscallTable {
     /// `x86_64`.
@@ -33,11 +48,17 @@ impl SyscallTable {
 
     /// The numbers and names of all system calls.
     fn all(self) -> impl Iterator<Item = (u64, &'static str)> {
-        (0..MOST_NUMBERS).filter_map(move |number| Some((number, self.name(number)?)))
+        let compat = COMPAT.cast_unsigned();
+        let numbers = (0..MOST_NUMBERS).chain(compat..compat + MOST_NUMBERS);
+        numbers.filter_map(move |number| Some((number, self.name(number)?)))
     }
 
     /// The name of a system call, without a prefix: `openat`.
     pub fn name(self, number: u64) -> Option<&'static str> {
+        if let Some(of_table) = number.checked_sub(COMPAT.cast_unsigned()) {
+            let known = IA32.get(usize::try_from(of_table).ok()?).filter(|_| self == Self::X86_64)?;
+            return known.as_deref();
+        }
         let number = usize::try_from(number).ok()?;
         match self {
             Self::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
@@ -61,7 +82,7 @@ const KERNEL_NAMES: [(&str, &str); 6] = [
 const MOST_NUMBERS: u64 = 1024;
 
 /// The numbers from this one on are of calls that a file has by name alone; no machine has so many.
-const FIRST_NAMED: i64 = 1 << 32;
+const FIRST_NAMED: i64 = 1 << 33;
 
 /// The number of a call that a record does not name: the one that its thread is in.
 pub const ANY_CALL: i64 = FIRST_NAMED - 1;
@@ -103,6 +124,13 @@ impl CallNames {
         }
     }
 
+    /// Whether the call with the number `ended` is the one that began with the number `open`: `execve` ends
+    /// as one of the program that it runs, of 32 bits or 64.
+    pub fn is_end_of(&self, ended: i64, open: i64) -> bool {
+        let is_exec = |number| matches!(self.name(number).map(without_compat), Some("execve" | "execveat"));
+        ended == open || is_exec(ended) && is_exec(open)
+    }
+
     /// The number by which a call goes here whose records have none: that of the machine, if it has one.
     pub fn number_of(&self, name: &str) -> Option<i64> {
         let place = self.named.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
@@ -110,10 +138,12 @@ impl CallNames {
         of_machine.or_else(|| i64::try_from(place).ok().map(|place| FIRST_NAMED + place))
     }
 
-    /// All numbers with their names: of the machine those below `limit`.
+    /// All numbers with their names: of the machine's tables those below `limit`.
     pub fn iter(&self, limit: u32) -> impl Iterator<Item = (i64, &str)> {
         let of_file = (FIRST_NAMED..).zip(self.named.iter().map(|(name, _)| &**name));
-        let of_machine = (0..i64::from(limit)).filter_map(|number| Some((number, self.name(number)?)));
+        let limit = i64::from(limit);
+        let numbers = (0..limit).chain(COMPAT..COMPAT + limit);
+        let of_machine = numbers.filter_map(|number| Some((number, self.name(number)?)));
         of_machine.chain(of_file)
     }
 
@@ -129,7 +159,7 @@ impl From<Option<SyscallTable>> for CallNames {
     }
 }
 
-/// The number of a call as its machine has it. `None` if it goes by its name only.
+/// The number of a call as records have it, with [`COMPAT`] or not. `None` if it goes by its name only.
 pub fn machine_number(number: i64) -> Option<i64> {
     (number < ANY_CALL).then_some(number)
 }
@@ -146,7 +176,7 @@ pub fn returns_to_interrupted(name: &str) -> bool {
 
 /// The name of a call without what tells that a program of 32 bits made it: `openat` of `compat_openat`.
 pub fn without_compat(name: &str) -> &str {
-    name.strip_prefix("compat_").unwrap_or(name)
+    name.strip_prefix(COMPAT_PREFIX).unwrap_or(name)
 }
 
 /// The name of an error that system calls return, by its positive number: `ENOENT`, and those that only the
@@ -184,12 +214,12 @@ mod tests {
         assert_eq!([close, read].map(|number| names.name(number)), [Some("compat_close"), Some("read")]);
         assert_eq!([0, -1, ANY_CALL, read + 1, i64::MAX].map(|number| names.name(number)), [None; 5]);
         assert_eq!([close, 7, -1].map(machine_number), [None, Some(7), Some(-1)]);
+        assert_eq!(machine_number(COMPAT + 5), Some(COMPAT + 5));
         assert_eq!(names.iter(512).count(), 2);
         let both = CallNames::of(SyscallTable::of_machine("x86_64"), &events);
         assert_eq!([0, read].map(|number| both.name(number)), [Some("read"); 2]);
         assert_eq!(both.number_of("any"), None);
-        // The machine does not number calls of programs of 32 bits.
-        assert_eq!(["read", "compat_close"].map(|name| both.number_of(name)), [Some(0), Some(close)]);
+        assert_eq!(["read", "compat_close"].map(|name| both.number_of(name)), [Some(0), Some(COMPAT + 6)]);
     }
 
     #[test]
@@ -200,7 +230,20 @@ mod tests {
             [Some("read"), Some("openat"), Some("rseq")]
         );
         assert_eq!([400, u64::MAX].map(|number| x86.name(number)), [None, None]);
+        let compat = |table: SyscallTable, number: i64| table.name((COMPAT | number).cast_unsigned());
+        let names = [5, 39, 102, 192, 195].map(|number| compat(x86, number));
+        let known =
+            ["compat_open", "compat_mkdir", "compat_socketcall", "compat_mmap2", "compat_stat64"].map(Some);
+        assert_eq!(names, known);
+        assert_eq!([511, 512, COMPAT - 1].map(|number| compat(x86, number)), [None; 3]);
+        let calls = CallNames::from(Some(x86));
+        let number_of = |wanted| calls.iter(512).find(|(_, name)| *name == wanted).map(|(number, _)| number);
+        assert_eq!(["mkdir", "compat_mkdir"].map(number_of), [Some(83), Some(COMPAT + 39)]);
+        // `execve`, `execveat`, `read`.
+        assert!(calls.is_end_of(COMPAT + 11, 59) && calls.is_end_of(59, 322) && calls.is_end_of(0, 0));
+        assert!(!calls.is_end_of(COMPAT + 3, 0) && !calls.is_end_of(59, 0));
         let arm = SyscallTable::of_machine("aarch64").unwrap();
+        assert_eq!(compat(arm, 5), None);
         assert_eq!(arm.name(56), Some("openat"));
         assert_eq!(SyscallTable::of_machine("pdp11"), None);
         assert!(is_number("raw_syscalls", "id") && !is_number("sched", "id"));

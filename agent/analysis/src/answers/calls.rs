@@ -222,6 +222,7 @@ impl Calls {
                 (open.number, if is_its { result } else { 0 })
             }
             Some(open) if number < 0 => (open.number, 0),
+            Some(open) if self.names.is_end_of(number, open.number) => (open.number, result),
             _ => (number, result),
         };
         state.ended = Some((number, is_raw));

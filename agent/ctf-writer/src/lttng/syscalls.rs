@@ -2,12 +2,16 @@
 //!
 //! The kernel has them in two ways: `syscalls:sys_enter_NAME` with named arguments, each stored as a long,
 //! and `raw_syscalls:sys_enter` with a number and six longs. The names and arguments for the latter come from
-//! a table of x86-64. Texts are in the former only, and only where the kernel or the recorder has read them.
+//! a table of x86-64; calls of 32-bit programs have names alone. Texts are in the former only, and only where the kernel or the recorder has read them.
 
-use super::super::schema::{Choice, Event, Field, Source};
+use super::super::schema::{CallEvents, Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
 use super::{names, texts};
+use ftrace_event::syscalls::{COMPAT, CallNames, SyscallTable, without_compat};
 use ftrace_event::{Meaning, Printer};
+
+/// More than a table has.
+const NUMBERS: u32 = 512;
 
 /// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long,
 /// `p` pointer. Made from `arch/x86/entry/syscalls/syscall_64.tbl` and the formats of tracefs' `syscalls` of
@@ -95,7 +99,8 @@ fn of_type(type_text: &str) -> Integer {
     }
 }
 
-/// The events of `raw_syscalls:sys_enter` and `sys_exit`: those of the table, and one for all other numbers.
+/// The events of `raw_syscalls:sys_enter` and `sys_exit`: those of the table, one for all other numbers, and
+/// the same of 32-bit calls (`compat_syscall_entry_open`), whose arguments are numbers without names.
 pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) -> Choice {
     let (entry, prefix) = match printer.name() {
         "sys_enter" => (true, "syscall_entry_"),
@@ -105,7 +110,7 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
     let unknown = events.len() as u32;
     events.push(Event { name: format!("{prefix}unknown"), contexts: 0, fields: fields.to_vec() });
     let Some(number) = number else { return Choice::One(unknown) };
-    let mut by_number: Vec<Option<u32>> = Vec::new();
+    let mut native = CallEvents { by_number: Vec::new(), unknown };
     let numbers = printer.typed("args", Meaning::Numbers);
     let arguments = numbers.and(printer.field_index("args"));
     for line in TABLE.lines() {
@@ -127,18 +132,28 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
         } else {
             fields.iter().filter(|field| field.name == "ret").cloned().collect()
         };
-        if by_number.len() <= call {
-            by_number.resize(call + 1, None);
-        }
-        by_number[call] = Some(events.len() as u32);
+        native.set(call, events.len() as u32);
         events.push(Event { name: format!("{prefix}{name}"), contexts: 0, fields });
     }
-    Choice::SystemCall { number, events: by_number, unknown }
+    let mut compat = CallEvents { by_number: Vec::new(), unknown: events.len() as u32 };
+    let mut declare = |name: &str, fields: Vec<Field>| {
+        events.push(Event { name: format!("compat_{prefix}{name}"), contexts: 0, fields });
+        events.len() as u32 - 1
+    };
+    declare("unknown", fields.to_vec());
+    let fields: Vec<Field> = fields.iter().filter(|field| field.name != "id").cloned().collect();
+    for (number, name) in CallNames::from(Some(SyscallTable::X86_64)).iter(NUMBERS) {
+        if let Some(call) = number.checked_sub(COMPAT).and_then(|call| usize::try_from(call).ok()) {
+            compat.set(call, declare(without_compat(name), fields.clone()));
+        }
+    }
+    Choice::SystemCall { number, tables: [native, compat] }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ftrace_event::{EventTable, Machine, NoNames, RecordReader};
 
     #[test]
     fn every_line_of_the_table_is_whole() {
@@ -161,6 +176,32 @@ mod tests {
         }
         assert_eq!(TABLE.lines().nth(1), Some("1 write fd:u buf:p count:x"));
         assert_eq!((number("write"), number("openat"), number("other")), (Some(1), Some(257), None));
+    }
+
+    #[test]
+    fn every_number_has_the_event_of_its_table() {
+        let mut events = EventTable::new(Machine::default());
+        let text = "name: sys_exit\nID: 9\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+            \tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\
+            \tfield:long ret;\toffset:16;\tsize:8;\tsigned:1;\n\nprint fmt: \"\"\n";
+        events.add("raw_syscalls", text, &NoNames).unwrap();
+        let printer = events.get(9).unwrap();
+        let reader = RecordReader::new(printer.format(), Machine::default());
+        let mut declared = Vec::new();
+        let choice = raw(printer, &super::super::fields(printer, &reader), &mut declared);
+        let Choice::SystemCall { tables, .. } = choice else { panic!("{choice:?}") };
+        for (number, name) in [
+            (Some(5), "syscall_exit_newfstat"),
+            (Some(COMPAT + 5), "compat_syscall_exit_open"),
+            (Some(COMPAT + 102), "compat_syscall_exit_socketcall"),
+            (Some(COMPAT + 511), "compat_syscall_exit_unknown"),
+            (Some(i64::MAX), "compat_syscall_exit_unknown"),
+            (Some(-1), "syscall_exit_unknown"),
+            (None, "syscall_exit_unknown"),
+        ] {
+            assert_eq!(declared[Choice::of_call(&tables, number) as usize].name, name, "{number:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::table::{self, Known, Type};
 use ftrace_event::copies::copied_argument;
 use ftrace_event::stacks::STACK_FIELD;
 use ftrace_event::stacks::symbol;
-use ftrace_event::syscalls::call_of;
+use ftrace_event::syscalls::{COMPAT, SyscallTable, call_of};
 use ftrace_event::{EventTable, FieldKind, FieldReader, Meaning, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
 use tracedat::reader::Record;
@@ -131,6 +131,9 @@ enum Kind {
     Enter { message: u32, number: Option<FieldReader>, args: Vec<FieldReader>, named: Named },
     /// The end of one.
     Exit { message: u32, number: Option<FieldReader>, result: FieldReader, named: Named },
+    /// One of all system calls: a known event, or, for a call of a 32-bit program, whose number means another
+    /// call to Perfetto, markers that draw it by its name.
+    AnyCall { known: Box<Kind>, number: FieldReader, print: u32, begins: bool },
     /// A text that is only known when it is printed.
     Print { message: u32 },
 }
@@ -192,9 +195,13 @@ impl<'a> Encoder<'a> {
                 record: record.data,
                 broken: 0,
                 replaced: 0,
+                unnumbered: 0,
             };
             let tag = kind.write(&mut fields, printer, interned);
-            let (broken, replaced) = (fields.broken, fields.replaced);
+            let (broken, replaced, unnumbered) = (fields.broken, fields.replaced, fields.unnumbered);
+            if unnumbered != 0 {
+                self.not_carried.add("arguments and results of system calls of 32-bit programs", unnumbered);
+            }
             self.event.clear();
             uint64::encode(TIMESTAMP, &record.timestamp, &mut self.event);
             uint32::encode(PID, &(number(plan.pid).unwrap_or(0) as u32), &mut self.event);
@@ -217,7 +224,8 @@ impl Plan {
         let reader = |name: &str| printer.field(printer.field_index(name)?);
         let call = draws_calls.then(|| Self::syscall(printer, messages));
         let kinds = call.flatten().or_else(|| Self::print(printer, messages)).unwrap_or_else(|| {
-            vec![Kind::known(printer, messages).unwrap_or_else(|| Kind::generic(printer))]
+            let kind = Kind::known(printer, messages).unwrap_or_else(|| Kind::generic(printer));
+            vec![Kind::any_call(kind, printer, messages)]
         });
         Self {
             pid: reader("common_pid"),
@@ -299,6 +307,14 @@ impl Kind {
         Some(Self::Known { number: message.number, fields, function })
     }
 
+    /// The same with what draws calls of 32-bit programs, if it is one of all system calls.
+    fn any_call(self, printer: &Printer, messages: &Messages) -> Self {
+        let number = printer.typed("id", Meaning::Number).filter(|_| printer.system() == "raw_syscalls");
+        let (Some(number), Some(print)) = (number, messages.get("print")) else { return self };
+        let begins = printer.name() == "sys_enter";
+        Self::AnyCall { known: Box::new(self), number, print: print.number, begins }
+    }
+
     fn generic(printer: &Printer) -> Self {
         let reader = |name: &str| printer.field(printer.field_index(name)?);
         let own = printer.format().fields.iter();
@@ -365,6 +381,21 @@ impl Kind {
                 to.number(SYSCALL_RET, *result);
                 *message
             }
+            Self::AnyCall { known, number, print, begins } => {
+                let number = number.number(to.record).map(u64::cast_signed);
+                let Some(number) = number.filter(|number| *number >= COMPAT) else {
+                    return known.write(to, printer, interned);
+                };
+                let name = SyscallTable::X86_64.name(number.cast_unsigned());
+                let text = match (begins, name) {
+                    (false, _) => "E|0".to_owned(),
+                    (true, Some(name)) => format!("B|0|{name}"),
+                    (true, None) => format!("B|0|compat_{}", number - COMPAT),
+                };
+                to.unnumbered += 1;
+                to.string(PRINT_BUF, text.as_bytes());
+                *print
+            }
             Self::Print { message } => {
                 let mut text = Vec::new();
                 printer.print(to.record, to.symbols, &mut text);
@@ -402,6 +433,8 @@ struct Fields<'a> {
     broken: u64,
     /// Texts that are not UTF-8.
     replaced: u64,
+    /// Calls whose number has no place in the message, and with it their arguments and results.
+    unnumbered: u64,
 }
 
 impl<'a> Fields<'a> {

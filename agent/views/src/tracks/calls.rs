@@ -93,7 +93,8 @@ impl Calls {
         let open = calling.open.take();
         // `rt_sigreturn` restores the registers of what was interrupted, and with them another number.
         let is_of_open = number < 0 || number == ANY_CALL;
-        let number = open.filter(|_| is_of_open).map_or(number, |open| open.number);
+        let is_its = |open: &Open| is_of_open || self.names.is_end_of(number, open.number);
+        let number = open.filter(is_its).map_or(number, |open| open.number);
         let is_other = is_of_open && self.names.name(number).is_some_and(returns_to_interrupted);
         let result = if is_other { 0 } else { result };
         calling.ended = Some((number, is_raw));

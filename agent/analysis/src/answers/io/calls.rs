@@ -175,7 +175,7 @@ impl Call {
             "close_range" => Self::CloseRange,
             "dup" | "dup2" => Self::Dup { at_exec: AtExec::Stays },
             "dup3" => Self::Dup { at_exec: AtExec::Flags(2) },
-            "fcntl" => Self::Fcntl,
+            "fcntl" | "fcntl64" => Self::Fcntl,
             "read" | "pread64" | "readv" | "preadv" | "preadv2" => Self::Read,
             "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => Self::Write,
             "recvfrom" | "recvmsg" => Self::Receive,

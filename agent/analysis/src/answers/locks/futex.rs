@@ -59,7 +59,7 @@ struct Calls(Vec<(i64, Call)>);
 impl Calls {
     fn of(names: &CallNames) -> Self {
         let of_name = |name| match without_compat(name) {
-            "futex" => Some(Call::Any),
+            "futex" | "futex_time64" => Some(Call::Any),
             "futex_wait" => Some(Call::Wait),
             "futex_wake" => Some(Call::Wake),
             _ => None,
