@@ -34,6 +34,7 @@ fn note(ctl: *mut CpuControl) {
         (*to).marked_lost = (*ctl).marked_lost;
         (*to).overwritten = (*ctl).overwritten;
         (*to).names_lost = atomic::load(&raw const (*ctl).names_lost);
+        (*to).compat_calls = atomic::load(&raw const (*ctl).compat_calls);
         for cause in 0..LossCause::COUNT {
             (*to).lost[cause] = atomic::load(&raw const (*ctl).lost[cause]);
         }

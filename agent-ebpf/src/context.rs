@@ -1,6 +1,6 @@
 //! What is known about the moment an event fires: time, thread, and the common fields of its record.
 
-use agent_ebpf::{CAST_CALL, CpuControl, begin_flags, clock};
+use agent_ebpf::{CAST_CALL, COMPAT_CALL, CpuControl, begin_flags, clock};
 use aya_ebpf::helpers::{
     bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_get_smp_processor_id,
     bpf_ktime_get_boot_ns, bpf_ktime_get_ns, bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
@@ -59,6 +59,12 @@ impl Current {
         // offset of this `u32` from the kernel's BTF.
         let status = unsafe { self.task.add(globals::task_status() as usize).cast::<u32>().read_volatile() };
         status & TS_COMPAT != 0
+    }
+
+    /// What the number of the call that the thread is in has beside itself: `COMPAT_CALL` or nothing.
+    #[inline(always)]
+    pub fn call_mark(&self) -> u64 {
+        if self.in_compat_syscall() { COMPAT_CALL } else { 0 }
     }
 
     /// How often the thread has been moved to another CPU (`set_task_cpu`, kernel/sched/core.c). Needs

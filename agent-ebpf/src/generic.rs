@@ -11,7 +11,9 @@
 
 use core::ffi::c_void;
 
-use agent_ebpf::{DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, begin_flags, slot_flags};
+use agent_ebpf::{
+    COMPAT_CALL, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, begin_flags, slot_flags,
+};
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{bpf_get_attach_cookie, bpf_probe_read_kernel, generated::bpf_probe_read_kernel as probe_read},
@@ -202,6 +204,9 @@ impl Body for Record<'_> {
     fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
         if self.slot.flags & slot_flags::SYSCALL == 0 {
             let done = self.copy(destination, len);
+            if globals::task_status() != 0 && done && self.slot.flags & slot_flags::ANY_SYSCALL != 0 {
+                mark_call(destination);
+            }
             if globals::task_lazy_count() != 0 && self.slot.flags & slot_flags::LAZY_COUNT != 0 {
                 // SAFETY: every class has room for these bytes. The body follows the common fields, at a
                 // multiple of 4 bytes.
@@ -224,6 +229,23 @@ impl Body for Record<'_> {
         unsafe { destination.add(4).cast::<u32>().write(0) };
         done
     }
+}
+
+/// Marks the number of a 32-bit call at the start of an event's own fields.
+#[inline(always)]
+fn mark_call(fields: *mut u8) {
+    if Current::get().in_compat_syscall() {
+        // SAFETY: callers have room for eight bytes there, at a multiple of 4, and have filled them.
+        let upper = unsafe { &mut *fields.add(4).cast::<u32>() };
+        *upper |= (COMPAT_CALL >> 32) as u32;
+    }
+}
+
+/// What `Current::call_mark` says, for programs that the agent makes.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/call_mark")]
+extern "C" fn call_mark() -> u64 {
+    Current::get().call_mark()
 }
 
 /// The record's length, common fields included: the structure's size plus the dynamic data after its last

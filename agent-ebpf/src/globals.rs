@@ -44,6 +44,7 @@ global!(TASK_NR_MIGRATIONS, u32, task_nr_migrations);
 global!(TASK_LAZY_COUNT, u32, task_lazy_count);
 global!(RAW_MIGRATION, u32, raw_migration);
 global!(TASK_STATUS, u32, task_status);
+global!(COUNTS_COMPAT, u32, counts_compat);
 global!(NAMED_ENTER, u32, named_enter);
 global!(NAMED_EXIT, u32, named_exit);
 global!(NAMED_FLAGS, u32, named_flags);

@@ -205,8 +205,12 @@ pub struct CpuControl {
     /// `EXCLUDES_SELF` says so. Written by the agent, also while events come: an agent that goes on for
     /// another one has another.
     pub self_tgid: u32,
+    /// 32-bit system calls that `syscalls:*` has no events of, and that some of its events would be within
+    /// the scope of. Written by programs, here for want of room below: only programs of such calls do so.
+    /// Needs `COUNTS_COMPAT`.
+    pub compat_calls: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 4],
+    pub agent_line_end: [u64; 3],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
@@ -272,6 +276,8 @@ pub struct CpuBorder {
     pub overwritten: u64,
     /// Thread names that found the `NAMES` buffer full.
     pub names_lost: u64,
+    /// [`CpuControl::compat_calls`].
+    pub compat_calls: u64,
     /// The row of its control block and 1: written last, and cleared by the agent before it asks.
     pub noted: u64,
 }
@@ -379,11 +385,18 @@ pub mod slot_flags {
     pub const FUNCTION_ENTRY: u32 = 32;
     /// The event is recorded whichever threads the recording is about. Needs `EVERY_THREAD`.
     pub const EVERY_THREAD: u32 = 64;
+    /// An event of `raw_syscalls` on x86-64: the number of a 32-bit call has
+    /// [`COMPAT_CALL`](super::COMPAT_CALL).
+    pub const ANY_SYSCALL: u32 = 128;
     /// The unit of the upper half, which says which element of `RATE_GROUPS` has the event's windows, counted
     /// from 1, where each control group has the limit of the event's rate for itself. The half is 0 where all
     /// share the limit. Before the event is loaded, any other number says the same.
     pub const RATE_BY_GROUP: u32 = 1 << 16;
 }
+
+/// What the number of a 32-bit system call has in the eight bytes of `raw_syscalls:*`, whose lower half is a
+/// number of another table then. Kernels leave both tables' numbers as they are.
+pub const COMPAT_CALL: u64 = 1 << 32;
 
 /// Where user stacks at the entry of a function have its direct caller from.
 pub mod user_entry {
@@ -664,6 +677,8 @@ pub mod globals {
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
     pub const TASK_STATUS: &str = "TASK_STATUS";
+    /// `u32`: non-zero where 32-bit calls are counted in [`super::CpuControl::compat_calls`].
+    pub const COUNTS_COMPAT: &str = "COUNTS_COMPAT";
     /// `u32`: non-zero where `SYSCALLS` has an event at the entry of some system call.
     pub const NAMED_ENTER: &str = "NAMED_ENTER";
     /// `u32`: the same at the exit.
@@ -762,7 +777,7 @@ pub mod globals {
 const _: () = {
     assert!(size_of::<CpuControl>() == 256);
     assert!(core::mem::offset_of!(CpuControl, head) == 128);
-    assert!(size_of::<CpuBorder>() == 48 + 8 * LossCause::COUNT);
+    assert!(size_of::<CpuBorder>() == 56 + 8 * LossCause::COUNT);
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
     assert!(size_of::<rate::Group>() == 16 && rate::GROUPS.is_power_of_two());

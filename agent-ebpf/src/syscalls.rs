@@ -5,15 +5,17 @@
 //!
 //! Registers are those of x86-64. The agent does not load these programs elsewhere.
 
-use agent_ebpf::{SYSCALL_SLOTS, SyscallSlot};
+use agent_ebpf::{COMPAT_CALL, SYSCALL_SLOTS, SyscallSlot};
 use core::mem::MaybeUninit;
 
 use crate::{
-    context::Current,
+    atomic,
+    context::{self, Current},
     fast::{self, Frame},
     globals, late_strings,
-    maps::SYSCALLS,
+    maps::{CONTROL, SYSCALLS},
     strings,
+    tasks::{self, Verdict},
 };
 
 /// Bytes of a record with six arguments.
@@ -87,16 +89,18 @@ fn enter<const OWN: u32>(ctx: *const u64) {
         return;
     }
     let (regs, nr) = arguments(ctx);
-    // SAFETY: `begin` has given this program room for `ENTER_MAX` bytes.
-    unsafe { put(record, 8, nr) };
-    // SAFETY: as above: six words are left.
+    // SAFETY: `begin` has given this program room for `ENTER_MAX` bytes: six words are left.
     let args = unsafe { record.add(16).cast::<u64>() };
     if current.in_compat_syscall() {
+        // SAFETY: as above.
+        unsafe { put(record, 8, nr | COMPAT_CALL) };
         // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
         // SAFETY: the tracepoint's registers, and six words.
         unsafe { copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]) };
         stay_apart();
     } else {
+        // SAFETY: as above.
+        unsafe { put(record, 8, nr) };
         // SAFETY: the tracepoint's registers, and six words.
         unsafe { copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]) };
     }
@@ -115,15 +119,15 @@ fn stay_apart() {
 #[inline(always)]
 fn enter_named(ctx: *const u64) {
     let (_, nr) = arguments(ctx);
+    let current = Current::get();
+    if current.in_compat_syscall() {
+        leave_out(ctx);
+        return;
+    }
     if nr >= SYSCALL_SLOTS as u64 {
         return;
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.enter != 0) else { return };
-    // As the kernel does not report 32-bit calls (`trace_get_syscall_nr`, kernel/trace/trace_syscalls.c).
-    let current = Current::get();
-    if current.in_compat_syscall() {
-        return;
-    }
     if globals::named_strings() != 0 && slot.strings[0] != 0 {
         enter_with_strings(ctx, slot);
         return;
@@ -133,6 +137,24 @@ fn enter_named(ctx: *const u64) {
         return;
     }
     fast::end(frame.as_mut_ptr(), slot.enter_len.into(), ctx.cast());
+}
+
+/// Counts a 32-bit call, of which `syscalls:*` has no event, as in the kernel (`trace_get_syscall_nr`,
+/// kernel/trace/trace_syscalls.c).
+#[inline(never)]
+fn leave_out(_: *const u64) -> u64 {
+    if globals::counts_compat() == 0 {
+        return 0;
+    }
+    let Some(ctl) = CONTROL.get_ptr_mut(context::cpu(), globals::control_len()) else { return 0 };
+    // SAFETY: the map's value, of which this is a member.
+    let is_recorded = atomic::load(unsafe { &raw const (*ctl).enabled }) != 0;
+    if is_recorded && tasks::judge(ctl, &Current::get(), 0, || None) == Verdict::Wanted {
+        // Atomic, as programs of two threads can be on their way here on one CPU.
+        // SAFETY: the map's value, of which this is a member.
+        atomic::increment(unsafe { &raw mut (*ctl).compat_calls });
+    }
+    0
 }
 
 /// A function of its own, so that the verifier goes through it once.
@@ -243,7 +265,8 @@ fn exit_first(ctx: *const u64) -> u64 {
 fn exit_raw<const OWN: u32>(ctx: *const u64, current: &Current) {
     let (regs, ret) = arguments(ctx);
     let (cookie, id) = (globals::raw_exit() - 1, globals::raw_exit_id());
-    exit::<OWN>(ctx, current, cookie, id, i64::from(number(regs)) as u64, ret);
+    let nr = i64::from(number(regs)) as u64 | current.call_mark();
+    exit::<OWN>(ctx, current, cookie, id, nr, ret);
 }
 
 /// The number of a call that ends (`syscall_get_nr`): an `int`.
@@ -257,13 +280,16 @@ pub(crate) fn number(regs: *const u64) -> i32 {
 fn exit_named(ctx: *const u64, current: &Current) {
     let (regs, _) = arguments(ctx);
     let nr = number(regs);
+    if current.in_compat_syscall() {
+        if globals::named_enter() == 0 {
+            leave_out(ctx);
+        }
+        return;
+    }
     if nr as u32 >= SYSCALL_SLOTS as u32 {
         return;
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.exit != 0) else { return };
-    if current.in_compat_syscall() {
-        return;
-    }
     // `syscall_get_return_value`.
     // SAFETY: the tracepoint's registers, with an offset in the kernel's `struct pt_regs`.
     let ret = unsafe { regs.add(reg::AX).read_volatile() };

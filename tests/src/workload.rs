@@ -27,8 +27,10 @@ use std::{
     time::Duration,
 };
 
-pub use self::calls::EXECUTED;
-use self::calls::{calls_under_ticks, calls_with_strings, calls_with_untouched_strings, syscalls};
+pub use self::calls::{COMPAT, EXECUTED};
+use self::calls::{
+    calls_of_32_bits, calls_under_ticks, calls_with_strings, calls_with_untouched_strings, syscalls,
+};
 pub use self::io::bad_disk;
 use self::io::{block, direct_io, irq, loopback};
 use crate::agent::beside_test;
@@ -124,6 +126,7 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "load" => load(scratch),
         "execs" => fork_and_exec(EXECS * crate::soak()),
         "calls" => calls_with_strings(),
+        "compat" => calls_of_32_bits(),
         "untouched" => calls_with_untouched_strings(scratch),
         "audited" => counters::audited(scratch),
         "sleeper" => sleeper(),

@@ -20,6 +20,8 @@ pub struct KernelLayout {
     pub task_mm: u32,
     /// `task_struct.se.nr_migrations`.
     pub task_nr_migrations: u32,
+    /// `task_struct.thread_info.status`, where it tells of 32-bit system calls.
+    pub task_status: u32,
     /// `task_struct.thread_info.preempt_lazy_count`, which only kernels with the `PREEMPT_RT` patches have.
     pub task_lazy_count: u32,
     /// How to find a CPU's preempt count.
@@ -88,6 +90,7 @@ impl KernelLayout {
             task_migration: migration.map_or(0, |member| member.offset),
             task_mm: word("task_struct.mm"),
             task_nr_migrations: word("task_struct.se.nr_migrations"),
+            task_status: btf.call_status().unwrap_or(0),
             task_lazy_count: offset("task_struct.thread_info.preempt_lazy_count"),
             preempt_count: PreemptCountPath::from_btf(btf),
             any_load: AnyLoad::from_btf(btf),

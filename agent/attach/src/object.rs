@@ -224,7 +224,9 @@ pub(super) fn create_object(
         (globals::TASK_MM, layout.task_mm),
         (globals::TASK_NR_MIGRATIONS, layout.task_nr_migrations),
         (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
-        (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
+        (globals::TASK_STATUS, layout.task_status),
+        // Those of an addition come beside the channel's own.
+        (globals::COUNTS_COMPAT, (maps.is_none() && calls.counts_compat()).into()),
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
         (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
         (globals::NAMED_FLAGS, call_flags()),

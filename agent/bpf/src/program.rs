@@ -157,7 +157,7 @@ fn resolved(
 
 /// The functions of the object that bodies call; those that open a ring differ where users or processes have
 /// rings of their own.
-pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 14] {
+pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 15] {
     let (begin, reject) =
         if owned_rings { ("fast_begin_owned", "fast_reject_owned") } else { ("fast_begin", "fast_reject") };
     [
@@ -175,6 +175,7 @@ pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 14] {
         (Subprogram::GraphLeave, "graph_leave"),
         (Subprogram::Strings, "fast_strings"),
         (Subprogram::DropStrings, "fast_strings_drop"),
+        (Subprogram::CallMark, "call_mark"),
     ]
 }
 

@@ -37,6 +37,8 @@ pub enum Subprogram {
     Strings,
     /// `fast_strings_drop`: forgets those that an earlier call has left to its exit.
     DropStrings,
+    /// `call_mark`: what the number of the thread's system call has beside itself.
+    CallMark,
 }
 
 impl Subprogram {

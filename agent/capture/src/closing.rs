@@ -64,6 +64,7 @@ impl Common<'_> {
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
         let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
+        let compat_calls: u64 = cpus.iter().map(|cpu| cpu.since_begin.compat_calls).sum();
         let stats = Stats {
             duration: began
                 .map(|began| ended.saturating_duration_since(began).saturating_sub(pauses.duration(ended)))
@@ -78,6 +79,7 @@ impl Common<'_> {
             skips_uncounted: self.skips_uncounted,
             leaves_out_interrupts: self.options.leaves_out_interrupts(),
             names_lost: Some(names_lost.saturating_add(misses.iter().map(|of| of.names).sum())),
+            compat_calls: self.options.counts_compat().then_some(compat_calls),
             vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };

@@ -9,7 +9,7 @@ use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId, maps::MapOp
 use attach::KernelLayout;
 use compile::aggregate::Sizes;
 use compile::context::Counters;
-use compile::fast::{Call, Hooks, Lane};
+use compile::fast::{Call, FastEvent, Hooks, Kind, Lane, Table};
 use compile::filter;
 use compile::hook::HookProgram;
 use compile::scope::{Scope, Set};
@@ -347,6 +347,24 @@ impl CaptureOptions {
     pub(super) fn leaves_out_interrupts(&self) -> bool {
         let excludes = self.exclude_self || self.scope.as_ref().is_some_and(Scope::excludes);
         excludes && self.layout.preempt_count.is_none()
+    }
+
+    /// Whether a channel counts system calls of 32-bit programs ([`compile::fast::Table::counts_compat`]).
+    /// Programs at the entry do so where there are any; the kernel may have refused those.
+    pub(super) fn counts_compat(&self) -> bool {
+        let counts = |channel: &ChannelOptions| {
+            let first = || channel.events.iter().filter(|event| event.active.since.is_none());
+            let mut table = Table::default();
+            for event in first() {
+                if let Lane::Fast(FastEvent(Kind::Call(call))) = event.lane {
+                    table.add(0, event.slot.id, call);
+                }
+            }
+            let at_entry = table.calls.values().any(|call| call.enter != 0);
+            let has_entries = || first().any(|event| event.name.starts_with("syscalls:sys_enter_"));
+            table.counts_compat() && (at_entry || !has_entries())
+        };
+        self.channels.iter().any(counts)
     }
 
     /// The rings of each CPU, over all channels.

@@ -49,6 +49,9 @@ pub struct Stats {
     pub leaves_out_interrupts: bool,
     /// Thread names that could not be noted when they changed. `None` if that is not known.
     pub names_lost: Option<u64>,
+    /// System calls of 32-bit programs, of which there are no events of single calls: once for each channel
+    /// that has such events. `None` if they were not counted, as where events of all calls have them.
+    pub compat_calls: Option<u64>,
     /// Control groups of the recording's scope that were removed meanwhile.
     pub vanished_cgroups: Vec<String>,
     /// Set for a recording whose file was not made at its end. Counts by event are then not known, nor what
@@ -309,6 +312,7 @@ impl Stats {
             vanished_cgroups: self.vanished_cgroups.clone(),
             recovered: self.recovered,
             names_lost: self.names_lost,
+            compat_calls: self.compat_calls,
             cpus: self.cpus.iter().map(|cpu| self.row(cpu)).collect(),
             only: Vec::new(),
             choices: Vec::new(),

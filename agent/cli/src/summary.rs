@@ -93,6 +93,13 @@ fn remarks(text: &mut String, stats: &Stats, filtered: bool) {
     if let Some(names @ 1..) = stats.names_lost {
         let _ = writeln!(text, "{} thread names may be missing", count(names));
     }
+    if let Some(calls @ 1..) = stats.compat_calls {
+        let _ = writeln!(
+            text,
+            "{} system calls of 32-bit programs are left out, as the kernel has no events of single ones: raw_syscalls has them",
+            count(calls)
+        );
+    }
     left_out(text, stats, filtered);
     for group in &stats.vanished_cgroups {
         let _ = writeln!(

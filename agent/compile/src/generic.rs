@@ -12,7 +12,7 @@
 use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
 
 use super::shape::COMMON_LEN;
-use bpf::insn::{Alu, Assembler, Insn, Jump, R0, R1, R2, R4, R6, R7, R9};
+use bpf::insn::{Alu, Assembler, Insn, Jump, R0, R1, R2, R4, R6, R7, R9, Reg};
 use bpf::load::LoadError;
 use bpf::preemption::Preemption;
 use bpf::program::Body;
@@ -51,6 +51,8 @@ struct Shape {
     other_tid: u16,
     /// What is said of the events in `slot_flags`, as `begin_flags`.
     flags: u32,
+    /// Whether they are of all system calls.
+    marks_calls: bool,
 }
 
 impl GenericProgram {
@@ -65,6 +67,7 @@ impl GenericProgram {
             len: plan.fixed_len,
             other_tid: plan.other_tid,
             flags: switch_flags(plan),
+            marks_calls: marks_calls(plan),
         });
         Self { shape, filter: filter.map(<[Insn]>::to_vec) }
     }
@@ -120,6 +123,10 @@ impl Shape {
         }
         code.take_space(self.len.into(), out);
         copy_fields(&mut code, self.fields_end.into(), self.len.into());
+        if self.marks_calls {
+            mark_call(&mut code, R6);
+            code.store(8, R7, COMMON_LEN as i16, R0);
+        }
         code.load_imm(R2, self.len.into());
         code.end_record();
         code.bind(out);
@@ -159,6 +166,19 @@ pub fn call_flags() -> u32 {
 /// then (`__schedule`, kernel/sched/core.c).
 pub(crate) fn switch_flags(plan: &EventSlot) -> u32 {
     if plan.flags & slot_flags::SWITCH == 0 { 0 } else { begin_flags::SWITCH | begin_flags::IRQS_OFF }
+}
+
+/// Whether the event is one of all system calls, in whose records the numbers of 32-bit ones are marked.
+pub(crate) fn marks_calls(plan: &EventSlot) -> bool {
+    plan.flags & slot_flags::ANY_SYSCALL != 0
+}
+
+/// Gives in R0 the number of the system call of the record at `record`, marked if it is of 32 bits. Takes R1
+/// to R5.
+pub(crate) fn mark_call(code: &mut Assembler, record: Reg) {
+    code.call(Subprogram::CallMark);
+    code.load(8, R1, record, COMMON_LEN as i16);
+    code.alu(Alu::Or, R0, R1);
 }
 
 /// Copies what is after the common fields up to `end` from the context at R6 to the record at R7, and fills

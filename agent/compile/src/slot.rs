@@ -2,6 +2,7 @@
 
 use agent_ebpf::{DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
 
+use crate::shape::COMMON_LEN;
 use ftrace_event::{Format, Location};
 
 /// The event of a CPU that goes from one thread to another.
@@ -54,6 +55,10 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
             return Err(SlotError::CommonFields);
         }
         slot.flags |= slot_flags::LAZY_COUNT;
+    }
+    let number = format.fields.first().map(|field| (&*field.name, field.offset, field.size));
+    if system == "raw_syscalls" && number == Some(("id", COMMON_LEN, 8)) && cfg!(target_arch = "x86_64") {
+        slot.flags |= slot_flags::ANY_SYSCALL;
     }
     if system == "syscalls" {
         slot.flags |= slot_flags::SYSCALL;
@@ -144,6 +149,24 @@ mod tests {
         {
             assert_eq!(plan(system, lazy, at), Err(SlotError::CommonFields), "{system} {lazy} {at}");
         }
+    }
+
+    #[test]
+    fn numbers_of_all_calls_are_marked() {
+        let flags = |system: &str, field: &str| {
+            let text = format!(
+                "name: sys_exit\nID: 9\nformat:\n\
+                 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+                 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+                 \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+                 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+                 \tfield:{field};\toffset:8;\tsize:8;\tsigned:1;\n\nprint fmt: \"\"\n"
+            );
+            plan_slot(system, "sys_exit", &Format::parse(&text).unwrap()).unwrap().flags
+        };
+        let marked = if cfg!(target_arch = "x86_64") { slot_flags::ANY_SYSCALL } else { 0 };
+        assert_eq!(flags("raw_syscalls", "long id"), marked);
+        assert_eq!([flags("raw_syscalls", "long ret"), flags("sched", "long id")], [0; 2]);
     }
 
     #[test]

@@ -220,6 +220,7 @@ fn of_part(ledger: &Ledger, found: &ByEvent) -> Ledger {
         covered: None,
         recursion_misses: None,
         names_lost: None,
+        compat_calls: None,
         events: None,
         choices,
         programs: None,
@@ -357,6 +358,7 @@ mod tests {
             covered: Some(Covered { from_ns: 1, to_ns: 9 }),
             recursion_misses: Some(0),
             names_lost: Some(0),
+            compat_calls: Some(3),
             cpus: vec![filtered(row(0, first, 0, "")), filtered(row(1, second, 0, ""))],
             events: Some(vec![
                 LedgerEvent { event: "a:a".into(), recorded: 4, ..LedgerEvent::default() },

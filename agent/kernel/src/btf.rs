@@ -475,6 +475,22 @@ impl Btf {
         }
     }
 
+    /// Where a task says whether it is in a 32-bit system call: `task_struct.thread_info.status`, 32 bits of
+    /// which `TS_COMPAT` is one. x86-64 alone has it.
+    ///
+    /// # Errors
+    /// There is no such member.
+    pub fn call_status(&self) -> Result<u32, BtfError> {
+        const MEMBER: &str = "status";
+        let of = "task_struct.thread_info".to_owned();
+        let member = self.member(&format!("{of}.{MEMBER}"))?;
+        if cfg!(target_arch = "x86_64") && member.size == 4 {
+            Ok(member.offset)
+        } else {
+            Err(BtfError::NoMember { of, member: MEMBER.to_owned() })
+        }
+    }
+
     /// The tracepoints whose types the own blob has, by name.
     fn tracepoints(&self) -> &HashMap<Box<str>, TypeId> {
         self.tracepoints.get_or_init(|| {

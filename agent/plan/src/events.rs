@@ -326,6 +326,7 @@ impl EventPlan {
         {
             return Err(UnusableFormat::NeverHolds(text()));
         }
+        let facts = &facts.of_event(&plan_slot(name.system(), name.name(), &parsed)?);
         let filter = test
             .map(|test| Program::compile(test, parsed.id, facts))
             .transpose()?

@@ -136,6 +136,7 @@ impl Kernel<'_> {
         slot.sample = asked.spec.sample.unwrap_or(0);
         slot.rate = asked.spec.rate.unwrap_or(0);
         slot.flags |= rule_flags(asked.spec);
+        let facts = &asked.facts.of_event(&slot);
         let mut table = EventTable::new(Machine::default());
         table.add(name.system(), &described.text, &NoNames).map_err(|error| unusable(&error))?;
         let options = ResolveOptions { unknown_fields: false, live: true };
@@ -153,11 +154,11 @@ impl Kernel<'_> {
         let resolved = asked.question.resolve(&table, format.id).map_err(|error| asked.refuse(error))?;
         let counter = |text_max| {
             let preemptible = features::tracepoints_are_preemptible();
-            let target = Target { id: format.id, facts: asked.facts, text_max, preemptible };
+            let target = Target { id: format.id, facts, text_max, preemptible };
             Counter::compile(&resolved, target).map_err(CountError::from).map_err(|error| asked.refuse(error))
         };
         let compile = |of: fn(_, _, _) -> _| {
-            let compiled = test.as_ref().map(|test| of(test, format.id, asked.facts)).transpose();
+            let compiled = test.as_ref().map(|test| of(test, format.id, facts)).transpose();
             compiled.map_err(|error| unusable(&error))
         };
         let filter = compile(Program::compile)?;

@@ -86,6 +86,10 @@ pub struct Ledger {
     /// Thread names that could not be noted when they changed.
     #[serde(default)]
     pub names_lost: Option<u64>,
+    /// System calls of 32-bit programs, of which there are no events of single calls: once for each buffer
+    /// that has such events. Absent if they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compat_calls: Option<u64>,
     /// By buffer and CPU.
     pub cpus: Vec<LedgerCpu>,
     /// By buffer and event: those that fired. Not known of a recording that was recovered.

@@ -181,3 +181,75 @@ pub(super) fn calls_under_ticks() {
         }
     }
 }
+
+/// What [`calls_of_32_bits`] does: number, name and how often. Each number is another call of 64 bits; the
+/// last three have no namesake there, and 511 no name either.
+pub const COMPAT: [(u32, Option<&str>, usize); 8] = [
+    (5, Some("open"), 2),
+    (4, Some("write"), 10),
+    (39, Some("mkdir"), 3),
+    (6, Some("close"), 2),
+    (20, Some("getpid"), 7),
+    (195, Some("stat64"), 4),
+    (102, Some("socketcall"), 5),
+    (511, None, 6),
+];
+
+/// Calls of the 32-bit table, which a program of 64 bits can make, too: `mkdir` fails (`ENOENT`), and `write`
+/// writes 7 bytes each time. Their strings are where pointers of 32 bits reach.
+pub(super) fn calls_of_32_bits() {
+    // SAFETY: a new mapping.
+    let low = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+        libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+    };
+    assert_ne!(low, libc::MAP_FAILED);
+    let text = |at: usize, text: &CStr| {
+        let text = text.to_bytes_with_nul();
+        // SAFETY: the page is this function's, and has room for short texts at these places.
+        unsafe {
+            let to = low.cast::<u8>().add(at);
+            to.copy_from_nonoverlapping(text.as_ptr(), text.len());
+            to as u32
+        }
+    };
+    let (null, absent, content) =
+        (text(0, c"/dev/null"), text(64, c"/absent/compat"), text(128, c"a text\n"));
+    let written = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    for (number, _, times) in COMPAT {
+        for time in 0..times as u32 {
+            let first = 700 + time;
+            let (arguments, expected) = match number {
+                5 => ([null, libc::O_WRONLY as u32, 0], None),
+                4 => ([written.as_raw_fd() as u32, content, 7], Some(7)),
+                39 => ([absent, 0o700, 0], Some(-libc::ENOENT)),
+                6 => ([first, 0, 0], Some(-libc::EBADF)),
+                20 => ([0; 3], Some(std::process::id().cast_signed())),
+                195 => ([absent, low as u32 + 512, 0], Some(-libc::ENOENT)),
+                102 => ([0; 3], Some(-libc::EINVAL)),
+                _ => ([0; 3], Some(-libc::ENOSYS)),
+            };
+            let result = call_of_32_bits(number, arguments);
+            assert!(expected.is_none_or(|expected| expected == result), "{number}: {result}");
+        }
+    }
+}
+
+fn call_of_32_bits(number: u32, [first, second, third]: [u32; 3]) -> i32 {
+    let result: u64;
+    // SAFETY: the kernel changes the register of the result alone, and those that the calls above are given
+    // lead to the memory of `calls_of_32_bits`. The first argument is in a register that is the compiler's.
+    unsafe {
+        std::arch::asm!(
+            "xchg rbx, {first}",
+            "int 0x80",
+            "xchg rbx, {first}",
+            first = inout(reg) u64::from(first) => _,
+            inlateout("rax") u64::from(number) => result,
+            in("rcx") u64::from(second),
+            in("rdx") u64::from(third),
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+        );
+    }
+    result as i32
+}

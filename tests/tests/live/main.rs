@@ -16,6 +16,7 @@ mod changing;
 mod channel_contexts;
 mod channels;
 mod cli;
+mod compat;
 mod confined;
 mod contexts;
 mod daemon;

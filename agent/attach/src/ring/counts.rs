@@ -19,6 +19,8 @@ pub struct CpuCounts {
     pub overwritten: u64,
     /// Thread names that were not noted because the agent did not read them in time.
     pub names_lost: u64,
+    /// System calls of 32-bit programs that events of single calls left out.
+    pub compat_calls: u64,
     /// The counts of each event, by slot.
     pub rows: Vec<EventLedger>,
 }
@@ -26,16 +28,18 @@ pub struct CpuCounts {
 impl CpuCounts {
     /// What a program has noted.
     pub(crate) fn of_border(border: &CpuBorder, rows: Vec<EventLedger>) -> Self {
-        let CpuBorder { head, events, lost, marked_lost, overwritten, names_lost, noted: _ } = *border;
+        let CpuBorder { head, events, lost, marked_lost, overwritten, names_lost, compat_calls, noted: _ } =
+            *border;
         let unmarked = unmarked(&lost, marked_lost);
-        Self { head, events, lost, unmarked, overwritten, names_lost, rows }
+        Self { head, events, lost, unmarked, overwritten, names_lost, compat_calls, rows }
     }
 
     /// What a control block says that nothing changes any more.
     pub(crate) fn of_control(control: &CpuControl, rows: Vec<EventLedger>) -> Self {
-        let CpuControl { head, events, lost, marked_lost, overwritten, names_lost, .. } = *control;
+        let CpuControl { head, events, lost, marked_lost, overwritten, names_lost, compat_calls, .. } =
+            *control;
         let unmarked = unmarked(&lost, marked_lost);
-        Self { head, events, lost, unmarked, overwritten, names_lost, rows }
+        Self { head, events, lost, unmarked, overwritten, names_lost, compat_calls, rows }
     }
 
     /// What was counted since `earlier` counts of the same CPU. The number of the page and what is not marked
@@ -60,6 +64,7 @@ impl CpuCounts {
             unmarked: self.unmarked,
             overwritten: self.overwritten.saturating_sub(earlier.overwritten),
             names_lost: self.names_lost.saturating_sub(earlier.names_lost),
+            compat_calls: self.compat_calls.saturating_sub(earlier.compat_calls),
             rows: self.rows.iter().enumerate().map(|(slot, now)| row(slot, now)).collect(),
         }
     }
@@ -74,13 +79,14 @@ pub struct CountNumbers {
     unmarked: u64,
     overwritten: u64,
     names_lost: u64,
+    compat_calls: u64,
     /// Of each slot: recorded, filtered, own, arrived, cut; lost.
     rows: Vec<([u64; 5], [u64; LossCause::COUNT])>,
 }
 
 impl From<&CpuCounts> for CountNumbers {
     fn from(counts: &CpuCounts) -> Self {
-        let CpuCounts { head, events, lost, unmarked, overwritten, names_lost, rows } = counts;
+        let CpuCounts { head, events, lost, unmarked, overwritten, names_lost, compat_calls, rows } = counts;
         let row = |of: &EventLedger| ([of.recorded, of.filtered, of.own, of.arrived, of.cut], of.lost);
         Self {
             head: *head,
@@ -89,6 +95,7 @@ impl From<&CpuCounts> for CountNumbers {
             unmarked: *unmarked,
             overwritten: *overwritten,
             names_lost: *names_lost,
+            compat_calls: *compat_calls,
             rows: rows.iter().map(row).collect(),
         }
     }
@@ -96,7 +103,8 @@ impl From<&CpuCounts> for CountNumbers {
 
 impl From<CountNumbers> for CpuCounts {
     fn from(numbers: CountNumbers) -> Self {
-        let CountNumbers { head, events, lost, unmarked, overwritten, names_lost, rows } = numbers;
+        let CountNumbers { head, events, lost, unmarked, overwritten, names_lost, compat_calls, rows } =
+            numbers;
         let row = |([recorded, filtered, own, arrived, cut], lost): ([u64; 5], _)| EventLedger {
             recorded,
             filtered,
@@ -112,6 +120,7 @@ impl From<CountNumbers> for CpuCounts {
             unmarked,
             overwritten,
             names_lost,
+            compat_calls,
             rows: rows.into_iter().map(row).collect(),
         }
     }

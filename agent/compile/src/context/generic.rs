@@ -9,7 +9,9 @@ use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags, with_strings_max};
 use super::{ContextLayout, SCRATCH};
 use crate::fast::Call;
 use crate::filter;
-use crate::generic::{begin_flags_at_tracepoint, call_flags, copy_fields, switch_flags};
+use crate::generic::{
+    begin_flags_at_tracepoint, call_flags, copy_fields, mark_call, marks_calls, switch_flags,
+};
 use crate::hook::{Hook, HookProgram, OnRefusal};
 use crate::shape::COMMON_LEN;
 use bpf::insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8};
@@ -140,6 +142,10 @@ impl Writer<'_> {
         copy_fields(&mut self.code, copied, self.contexts.end);
         if self.slot.flags & slot_flags::SYSCALL != 0 && copied >= COMMON_LEN + 8 {
             self.code.store_imm(4, R7, COMMON_LEN as i16 + 4, 0);
+        }
+        if marks_calls(self.slot) {
+            mark_call(&mut self.code, R6);
+            self.code.store(8, R7, COMMON_LEN as i16, R0);
         }
     }
 

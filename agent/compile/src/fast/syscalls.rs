@@ -72,8 +72,6 @@ pub struct Hooks {
     pub enter: TypeId,
     /// Of `sys_exit`.
     pub exit: TypeId,
-    /// `task_struct.thread_info.status`.
-    pub task_status: u32,
 }
 
 impl Hooks {
@@ -94,11 +92,9 @@ impl Hooks {
                 return Err(Mismatch::Arguments { found, expected: 2 });
             }
         }
-        let status = btf.member("task_struct.thread_info.status")?;
-        if status.size != 4 {
-            return Err(Mismatch::FieldType("thread_info.status".to_owned()));
-        }
-        Ok(Self { enter: enter.id, exit: exit.id, task_status: status.offset })
+        // Without it, 32-bit calls would be taken for others.
+        btf.call_status()?;
+        Ok(Self { enter: enter.id, exit: exit.id })
     }
 }
 
@@ -193,6 +189,13 @@ impl Table {
     /// Whether some record has copies of strings.
     pub fn has_strings(&self) -> bool {
         self.calls.values().any(|call| call.strings[0] != 0)
+    }
+
+    /// Whether 32-bit calls are counted: where events of single calls leave them out, and none of all calls
+    /// has them.
+    pub fn counts_compat(&self) -> bool {
+        let has_named = self.calls.values().any(|call| call.enter != 0 || call.exit != 0);
+        has_named && self.raw_enter.0 == 0 && self.raw_exit.0 == 0
     }
 
     /// Adds the strings of an event that has a program by itself.

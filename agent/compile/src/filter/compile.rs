@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{Facts, Program, Uncompiled, text};
+use crate::generic::mark_call;
 use crate::task::{Lacking, SCRATCH};
 use bpf::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg, Relocations};
 use ftrace_event::context::Context;
@@ -275,7 +276,9 @@ impl<'a> Emitter<'a> {
         self.reads.insert(offset);
         let at = to_i16(offset)?;
         let size = u32::from(int.size);
-        if offset.is_multiple_of(size) {
+        if self.facts.marks_calls && (offset, size) == (COMMON, 8) {
+            mark_call(&mut self.code, R6);
+        } else if offset.is_multiple_of(size) {
             self.code.load(size, R0, R6, at);
         } else {
             // Contexts are loaded at multiples of the size only.

@@ -22,7 +22,8 @@ pub(crate) use compile::Emitter;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::task::TaskLayout;
+use super::{generic::marks_calls, task::TaskLayout};
+use agent_ebpf::EventSlot;
 use bpf::insn::Insn;
 use ftrace_event::filter::program::Test;
 use kernel::btf::Btf;
@@ -94,12 +95,21 @@ pub struct Facts {
     /// The clock of `$timestamp`.
     pub clock: TraceClock,
     pub(crate) task: Arc<TaskLayout>,
+    /// Whether the record is of all system calls: the number is read as its event is recorded, with the mark
+    /// of a 32-bit call, which neither the kernel's record nor a program's arguments have.
+    pub(crate) marks_calls: bool,
 }
 
 impl Facts {
     /// What the kernel's type information tells.
     pub fn new(clock: TraceClock, btf: Option<&Btf>) -> Self {
-        Self { clock, task: Arc::new(TaskLayout::new(btf)) }
+        Self { clock, task: Arc::new(TaskLayout::new(btf)), marks_calls: false }
+    }
+
+    /// The same for the records of an event with this copying plan.
+    #[must_use]
+    pub fn of_event(&self, slot: &EventSlot) -> Self {
+        Self { marks_calls: marks_calls(slot), ..self.clone() }
     }
 }
 

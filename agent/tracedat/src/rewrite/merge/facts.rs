@@ -114,6 +114,7 @@ fn ledger(bytes: &[u8], name: impl Fn(&str) -> String) -> Vec<u8> {
         vanished_cgroups: _,
         recovered: _,
         names_lost: _,
+        compat_calls: _,
         cpus,
         events,
         choices,

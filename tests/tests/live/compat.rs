@@ -1,0 +1,170 @@
+//! System calls of 32-bit programs, which have numbers of their own, against what a program is known to make.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use integration_tests::{
+    answers, babeltrace, ctf,
+    harness::{agent, ledger_in_info, run},
+    perfetto, trace_cmd,
+    workload::{self, COMPAT},
+};
+use serde_json::Value;
+
+/// The bit of a number of the other table.
+const MARK: u64 = 1 << 32;
+
+/// Runs `record ARGS` around the program, of which everything is recorded and nothing else.
+#[track_caller]
+fn record(dir: &Path, args: &[&str]) -> (String, String) {
+    let command = workload::command("compat", dir);
+    let args = ["record", "-F", "-o", "out.dat"].iter().chain(args).copied();
+    let ended = run(&mut agent(dir, args.chain(command.iter().map(String::as_str)))).expect(0);
+    (ended.out, ended.err)
+}
+
+/// How often each call was made, by its number in records.
+fn made() -> BTreeMap<u64, u64> {
+    COMPAT.into_iter().map(|(number, _, times)| (MARK | u64::from(number), times as u64)).collect()
+}
+
+/// How often each number of the other table is in the records of an event, and the names that they have.
+#[track_caller]
+fn recorded(dir: &Path, event: &str) -> (BTreeMap<u64, u64>, BTreeMap<u64, Option<String>>) {
+    let json = run(&mut agent(dir, ["report", "--json", "out.dat"])).expect(0).out;
+    let (mut counts, mut names) = (BTreeMap::new(), BTreeMap::new());
+    for line in json.lines() {
+        let record: Value = serde_json::from_str(line).unwrap();
+        let number = record["fields"]["id"].as_u64().filter(|number| *number >= MARK);
+        if let Some(number) = number.filter(|_| record["event"] == event) {
+            *counts.entry(number).or_default() += 1;
+            names.insert(number, record["names"]["id"].as_str().map(str::to_owned));
+        }
+    }
+    (counts, names)
+}
+
+#[test]
+fn records_and_answers_have_them_by_their_own_names() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let file = dir.join("out.dat");
+    for lane in ["fast", "generic"] {
+        record(dir, &["--lane", lane, "-e", "raw_syscalls"]);
+        for event in ["sys_enter", "sys_exit"] {
+            let (counts, names) = recorded(dir, event);
+            assert_eq!(counts, made(), "{lane} {event}");
+            for (number, name, _) in COMPAT {
+                let name = name.map(|name| format!("compat_{name}"));
+                assert_eq!(names[&(MARK | u64::from(number))], name, "{lane} {event}");
+            }
+        }
+        let answer = answers::answer("syscalls", &file, &[]);
+        let calls = answers::list(&answer, "calls");
+        for (number, name, times) in COMPAT {
+            let number = MARK | u64::from(number);
+            let call = calls.iter().find(|call| call["number"] == number).unwrap();
+            assert_eq!(call["name"].as_str(), name.map(|name| format!("compat_{name}")).as_deref());
+            assert_eq!(answers::number(&call["times"], "count"), times as u64, "{call}");
+            let failed = if matches!(name, Some("open" | "write" | "getpid")) { 0 } else { times };
+            assert_eq!(answers::number(call, "failed"), failed as u64, "{call}");
+        }
+        // `getpid` and `getuid` have the numbers 39 and 102.
+        assert!(calls.iter().all(|call| call["name"] != "getuid"), "{lane}");
+        let stock = trace_cmd::report(&file, &[]);
+        assert_eq!(stock.matches(&format!(" NR {} (", MARK + 39)).count(), 3, "{lane}");
+    }
+}
+
+#[test]
+fn filters_and_maps_take_them_for_others() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &["-e", "raw_syscalls:sys_enter", "-f", "id == 0x100000027"]);
+    assert_eq!(recorded(dir, "sys_enter").0, BTreeMap::from([(MARK + 39, 3)]));
+    record(dir, &["-e", "raw_syscalls:sys_enter", "-f", "id == 102"]);
+    assert_eq!(recorded(dir, "sys_enter").0, BTreeMap::new());
+    record(dir, &["-e", "raw_syscalls:sys_exit", "--context", "uid", "-f", "id > 0xffffffff && ret == 7"]);
+    assert_eq!(recorded(dir, "sys_exit").0, BTreeMap::from([(MARK + 4, 10)]));
+    let maps = ["raw_syscalls:sys_enter by id", "raw_syscalls:sys_exit: id >= 0x100000000 by id"];
+    let command = workload::command("compat", dir);
+    let args = maps.iter().flat_map(|map| ["--count", map]).chain(command.iter().map(String::as_str));
+    let out = run(&mut agent(dir, ["record", "--json", "-F"].into_iter().chain(args))).expect(0).out;
+    let mut seen = 0;
+    for line in out.lines().filter(|line| line.starts_with('{')) {
+        let map: Value = serde_json::from_str(line).unwrap();
+        let entries = map["entries"].as_array().unwrap().iter();
+        let entry = |entry: &Value| (entry["key"][0].as_u64().unwrap(), entry["count"].as_u64().unwrap());
+        let counts: BTreeMap<u64, u64> = entries.map(entry).filter(|(number, _)| *number >= MARK).collect();
+        assert_eq!(counts, made(), "{line}");
+        seen += 1;
+    }
+    assert_eq!(seen, maps.len());
+}
+
+/// The kernel has no events of them, and so the recorder has none, nor their strings.
+#[test]
+fn events_of_single_calls_leave_them_out_and_count_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let all: u64 = made().values().sum();
+    let counted = |args: &[&str]| {
+        let (_, said) = record(dir, args);
+        let calls = ledger_in_info(&dir.join("out.dat"))["compat_calls"].as_u64();
+        assert_eq!(said.contains("of 32-bit programs"), calls.is_some(), "{said}");
+        calls
+    };
+    for events in ["syscalls:*", "syscalls:sys_enter_mkdir", "syscalls:sys_exit_*"] {
+        assert_eq!(counted(&["-e", events]), Some(all), "{events}");
+        let report = trace_cmd::report(&dir.join("out.dat"), &[]);
+        assert!(!report.contains("/absent/compat") && !report.contains("sys_exit_mkdir"), "{report}");
+    }
+    // Nobody counts them there, or they are recorded.
+    assert_eq!(counted(&["-e", "syscalls:sys_enter_openat", "--lane", "generic"]), None);
+    assert_eq!(counted(&["-e", "syscalls:*", "-e", "raw_syscalls"]), None);
+    assert_eq!(recorded(dir, "sys_enter").0, made());
+    assert_eq!(counted(&["-e", "sched"]), None);
+}
+
+#[test]
+fn exports_have_them_by_their_own_names() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &["-e", "raw_syscalls"]);
+    let export = |format: &str, to: &str| {
+        run(&mut agent(dir, ["export", "--format", format, "out.dat", to])).expect(0)
+    };
+    export("lttng", "traced");
+    let trace = ctf::read(&dir.join("traced"));
+    let (text, _) = babeltrace::printed(&dir.join("traced"), &[]);
+    for (number, name, times) in COMPAT {
+        for part in ["entry", "exit"] {
+            let event = format!("compat_syscall_{part}_{}", name.unwrap_or("unknown"));
+            let events = trace.events.iter().filter(|event_of| event_of.name == event);
+            assert_eq!(events.count(), times, "{number} {event}");
+            assert_eq!(text.matches(&format!(" {event}: ")).count(), times, "{number} {event}");
+        }
+    }
+    export("perfetto", "out.pftrace");
+    let trace = perfetto::read(&dir.join("out.pftrace"));
+    let events = || trace.events.values().flatten();
+    let drawn = |text: &str| events().filter(|event| event["fields"]["buf"] == text).count();
+    for (number, name, times) in COMPAT {
+        let name = name.map_or_else(|| number.to_string(), str::to_owned);
+        assert_eq!(drawn(&format!("B|0|compat_{name}")), times, "{number}");
+    }
+    let all: u64 = made().values().sum();
+    assert_eq!(drawn("E|0") as u64, all);
+    let marked = |event: &&Value| event["fields"]["id"].as_u64().is_some_and(|number| number >= MARK);
+    assert_eq!(events().filter(marked).count(), 0);
+    export("chrome", "out.json");
+    let slices: Value = serde_json::from_slice(&std::fs::read(dir.join("out.json")).unwrap()).unwrap();
+    let events = slices["traceEvents"].as_array().unwrap();
+    for (number, name, times) in
+        COMPAT.into_iter().filter_map(|(number, name, times)| Some((number, name?, times)))
+    {
+        let name = format!("compat_{name}");
+        let of_name = events.iter().filter(|event| event["name"] == name.as_str() && event["ph"] == "X");
+        assert_eq!(of_name.count(), times, "{number}");
+    }
+}
