@@ -7,7 +7,7 @@ use super::metadata::Language;
 use super::stream::EventHeader;
 use super::types::Type;
 use ftrace_event::stacks::StackReader;
-use ftrace_event::syscalls::COMPAT;
+use ftrace_event::syscalls::split;
 use ftrace_event::{FieldReader, RecordReader};
 
 /// A trace.
@@ -213,10 +213,8 @@ impl Choice {
     /// The event of a call with this number, as records have it.
     pub(super) fn of_call(tables: &[CallEvents; 2], number: Option<i64>) -> u32 {
         let [native, compat] = tables;
-        let (table, number) = match number {
-            Some(number) if number >= COMPAT => (compat, Some(number - COMPAT)),
-            _ => (native, number),
-        };
+        let (is_compat, number) = number.map(split).unzip();
+        let table = if is_compat == Some(true) { compat } else { native };
         let number = number.and_then(|number| usize::try_from(number).ok());
         number.and_then(|number| *table.by_number.get(number)?).unwrap_or(table.unknown)
     }

@@ -3,7 +3,7 @@
 //! Viewers of both historic layouts know a handful of events by name, and follow from them what runs where:
 //! the exports write these beside the recorded events.
 
-use ftrace_event::syscalls::COMPAT;
+use ftrace_event::syscalls::split;
 use ftrace_event::{FieldReader, Meaning, Printer};
 use recording::survey::{CpuStream, Recording};
 
@@ -129,8 +129,9 @@ impl Teller {
     pub(super) fn change<'r>(&self, record: &'r [u8]) -> Option<Change<'r>> {
         let number = |field: usize| self.fields[field]?.number(record);
         // Calls of 32-bit programs are of another table than the one that these formats have: none of it.
-        let call = |number: u64| {
-            if number >= COMPAT.cast_unsigned() { MAX_SYSCALL - 1 } else { number as u32 }
+        let call = |number: u64| match split(number.cast_signed()) {
+            (true, _) => Some(MAX_SYSCALL - 1),
+            (false, number) => u32::try_from(number).ok().filter(|number| *number < MAX_SYSCALL),
         };
         let below = |limit: u32| number(0).map(|number| number as u32).filter(|number| *number < limit);
         let pid = |field: usize| number(field).map(|number| number as u32);
@@ -143,9 +144,7 @@ impl Teller {
                 };
                 Change::Schedule { prev: pid(0)?, next: pid(1)?, state }
             }
-            Kind::SyscallEntry => {
-                Change::SyscallEntry { number: number(0).map(call).filter(|number| *number < MAX_SYSCALL)? }
-            }
+            Kind::SyscallEntry => Change::SyscallEntry { number: number(0).and_then(call)? },
             Kind::SyscallExit => Change::SyscallExit,
             Kind::Trap => Change::Trap { number: PAGE_FAULT, address: number(0)? },
             Kind::IrqEntry => Change::IrqEntry { irq: below(MAX_IRQ)? },
@@ -257,9 +256,8 @@ mod tests {
         }
         let syscall = |number| change("raw_syscalls", "sys_enter", &[("id", 8)], &[number]);
         assert_eq!(syscall(257), Some(Change::SyscallEntry { number: 257 }));
-        let compat = COMPAT.cast_unsigned() | 5;
-        assert_eq!(syscall(compat), Some(Change::SyscallEntry { number: MAX_SYSCALL - 1 }));
-        assert_eq!(syscall(u64::from(u32::MAX)), None);
+        assert_eq!(syscall(1 << 32 | 5), Some(Change::SyscallEntry { number: MAX_SYSCALL - 1 }));
+        assert_eq!([u64::MAX, u32::MAX.into(), MAX_SYSCALL.into()].map(syscall), [None; 3]);
         let fork = [("parent_pid", 4), ("child_pid", 4)];
         assert_eq!(
             change("sched", "sched_process_fork", &fork, &[1, 2]),

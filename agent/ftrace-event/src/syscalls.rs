@@ -6,17 +6,28 @@ use std::sync::{Arc, LazyLock};
 use crate::EventTable;
 
 /// The bit by which this recorder tells the numbers of 32-bit calls in `raw_syscalls:*` from those of 64-bit
-/// ones. It is above the 32 bits that kernels look at.
+/// ones: numbers with it are positive, and no kernel gives them. It is above the 32 bits that kernels look
+/// at.
 pub const COMPAT: i64 = 1 << 32;
 
-/// Calls of 32-bit programs on x86-64 (arch/x86/entry/syscalls/syscall_32.tbl), with LTTng's prefix.
+/// Whether a number, as records have it, is of a 32-bit call, and which number of its table it is.
+pub fn split(number: i64) -> (bool, i64) {
+    if number >= COMPAT { (true, number - COMPAT) } else { (false, number) }
+}
+
+/// Calls of 32-bit programs on x86-64 by the names of the C library's headers
+/// (arch/x86/entry/syscalls/syscall_32.tbl), with a prefix.
 static IA32: LazyLock<Vec<Option<Box<str>>>> = LazyLock::new(|| {
-    let name = |call: syscalls::x86::Sysno| format!("{COMPAT_PREFIX}{}", call.name()).into_boxed_str();
+    let name = |call: syscalls::x86::Sysno| {
+        // `break` is a word of Rust.
+        let name = call.name().trim_start_matches("r#");
+        format!("{COMPAT_PREFIX}{name}").into_boxed_str()
+    };
     (0..IA32_NUMBERS).map(|number| syscalls::x86::Sysno::new(number).map(name)).collect()
 });
 /// More than x86 has.
 const IA32_NUMBERS: usize = 512;
-/// What LTTng has before the names of 32-bit calls.
+/// What names of 32-bit calls begin with, as those of LTTng's events do.
 const COMPAT_PREFIX: &str = "compat_";
 
 /// The table of one architecture's system calls.
@@ -55,12 +66,11 @@ impl SyscallTable {
 
     /// The name of a system call, without a prefix: `openat`.
     pub fn name(self, number: u64) -> Option<&'static str> {
-        if let Some(of_table) = number.checked_sub(COMPAT.cast_unsigned()) {
-            let known = IA32.get(usize::try_from(of_table).ok()?).filter(|_| self == Self::X86_64)?;
-            return known.as_deref();
-        }
+        let (is_compat, number) = split(number.cast_signed());
         let number = usize::try_from(number).ok()?;
         match self {
+            Self::X86_64 if is_compat => IA32.get(number)?.as_deref(),
+            _ if is_compat => None,
             Self::X86_64 => syscalls::x86_64::Sysno::new(number).map(|call| call.name()),
             Self::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
             Self::Riscv64 => syscalls::riscv64::Sysno::new(number).map(|call| call.name()),
@@ -231,10 +241,19 @@ mod tests {
         );
         assert_eq!([400, u64::MAX].map(|number| x86.name(number)), [None, None]);
         let compat = |table: SyscallTable, number: i64| table.name((COMPAT | number).cast_unsigned());
-        let names = [5, 39, 102, 192, 195].map(|number| compat(x86, number));
-        let known =
-            ["compat_open", "compat_mkdir", "compat_socketcall", "compat_mmap2", "compat_stat64"].map(Some);
-        assert_eq!(names, known);
+        for (number, name) in [
+            (5, "open"),
+            (17, "break"),
+            (39, "mkdir"),
+            (102, "socketcall"),
+            (192, "mmap2"),
+            (199, "getuid32"),
+        ] {
+            assert_eq!(compat(x86, number).map(without_compat), Some(name));
+        }
+        let numbers = [-1, 0, COMPAT - 1, COMPAT, COMPAT + 5, i64::MAX];
+        assert_eq!(numbers.map(|number| split(number).0), [false, false, false, true, true, true]);
+        assert_eq!([-1, COMPAT + 5].map(|number| split(number).1), [-1, 5]);
         assert_eq!([511, 512, COMPAT - 1].map(|number| compat(x86, number)), [None; 3]);
         let calls = CallNames::from(Some(x86));
         let number_of = |wanted| calls.iter(512).find(|(_, name)| *name == wanted).map(|(number, _)| number);
