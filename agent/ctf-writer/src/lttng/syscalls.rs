@@ -2,12 +2,15 @@
 //!
 //! The kernel has them in two ways: `syscalls:sys_enter_NAME` with named arguments, each stored as a long,
 //! and `raw_syscalls:sys_enter` with a number and six longs. The names and arguments for the latter come from
-//! a table of x86-64; calls of 32-bit programs have names alone. Texts are in the former only, and only where the kernel or the recorder has read them.
+//! a table of x86-64; calls of 32-bit programs have names alone. Texts are in the former only, and only where
+//! the kernel or the recorder has read them.
+
+use std::collections::BTreeMap;
 
 use super::super::schema::{CallEvents, Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
 use super::{names, texts};
-use ftrace_event::syscalls::{COMPAT, CallNames, SyscallTable, without_compat};
+use ftrace_event::syscalls::{CallNames, SyscallTable, split, without_compat};
 use ftrace_event::{Meaning, Printer};
 
 /// More than a table has.
@@ -17,6 +20,17 @@ const NUMBERS: u32 = 512;
 /// `p` pointer. Made from `arch/x86/entry/syscalls/syscall_64.tbl` and the formats of tracefs' `syscalls` of
 /// Linux 6.18.
 const TABLE: &str = include_str!("syscalls_x86_64.txt");
+
+/// Lines `number name` of the 32-bit calls whose functions in the kernel, which LTTng's events have their
+/// names of, are called otherwise than the calls. From `arch/x86/entry/syscalls/syscall_32.tbl`: the entry
+/// point without `sys_`.
+const COMPAT_FUNCTIONS: &str = include_str!("syscalls_x86_32.txt");
+
+/// The names that LTTng has for 32-bit calls, by number, as far as they are others than those of the calls.
+fn compat_functions() -> BTreeMap<i64, &'static str> {
+    let lines = COMPAT_FUNCTIONS.lines().filter_map(|line| line.split_once(' '));
+    lines.filter_map(|(number, name)| Some((number.parse().ok()?, name))).collect()
+}
 
 /// The number of a system call on x86-64.
 pub fn number(call: &str) -> Option<u32> {
@@ -142,9 +156,13 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
     };
     declare("unknown", fields.to_vec());
     let fields: Vec<Field> = fields.iter().filter(|field| field.name != "id").cloned().collect();
+    let functions = compat_functions();
     for (number, name) in CallNames::from(Some(SyscallTable::X86_64)).iter(NUMBERS) {
-        if let Some(call) = number.checked_sub(COMPAT).and_then(|call| usize::try_from(call).ok()) {
-            compat.set(call, declare(without_compat(name), fields.clone()));
+        if let (true, call) = split(number)
+            && let Ok(index) = usize::try_from(call)
+        {
+            let name = functions.get(&call).copied().unwrap_or_else(|| without_compat(name));
+            compat.set(index, declare(name, fields.clone()));
         }
     }
     Choice::SystemCall { number, tables: [native, compat] }
@@ -152,7 +170,10 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use ftrace_event::syscalls::COMPAT;
     use ftrace_event::{EventTable, Machine, NoNames, RecordReader};
 
     #[test]
@@ -194,7 +215,12 @@ mod tests {
         for (number, name) in [
             (Some(5), "syscall_exit_newfstat"),
             (Some(COMPAT + 5), "compat_syscall_exit_open"),
+            (Some(COMPAT + 17), "compat_syscall_exit_break"),
+            (Some(COMPAT + 24), "compat_syscall_exit_getuid16"),
             (Some(COMPAT + 102), "compat_syscall_exit_socketcall"),
+            (Some(COMPAT + 122), "compat_syscall_exit_newuname"),
+            (Some(COMPAT + 199), "compat_syscall_exit_getuid"),
+            (Some(COMPAT + 422), "compat_syscall_exit_futex"),
             (Some(COMPAT + 511), "compat_syscall_exit_unknown"),
             (Some(i64::MAX), "compat_syscall_exit_unknown"),
             (Some(-1), "syscall_exit_unknown"),
@@ -202,6 +228,9 @@ mod tests {
         ] {
             assert_eq!(declared[Choice::of_call(&tables, number) as usize].name, name, "{number:?}");
         }
+        let names: BTreeSet<&str> = declared.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(names.len(), declared.len());
+        assert_eq!(compat_functions().len(), COMPAT_FUNCTIONS.lines().count());
     }
 
     #[test]
