@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use prost::encoding::{WireType, encode_key, encode_varint, int64, uint32, uint64};
 
+use super::calls::{Calls, Drawn};
 use super::packet::InternedString;
 use super::table::{self, Known, Type};
 use ftrace_event::copies::copied_argument;
 use ftrace_event::stacks::STACK_FIELD;
 use ftrace_event::stacks::symbol;
-use ftrace_event::syscalls::{COMPAT, SyscallTable, call_of};
+use ftrace_event::syscalls::{CallNames, SyscallTable, call_of};
 use ftrace_event::{EventTable, FieldKind, FieldReader, Meaning, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
+use tracedat::Uname;
 use tracedat::reader::Record;
 
 /// `FtraceEventBundle.event`.
@@ -33,6 +35,8 @@ const SYSCALL_ID: u32 = 1;
 const SYSCALL_ARGS: u32 = 2;
 const SYSCALL_RET: u32 = 2;
 const PRINT_BUF: u32 = 2;
+/// What `PrintFtraceEvent` has for the end of the last slice of its thread.
+const END_OF_SLICE: &[u8] = b"E|0";
 
 /// The events that the viewer draws, and therefore gets as its own ones even if a record has more fields than
 /// those have.
@@ -100,6 +104,7 @@ pub(super) struct Encoder<'a> {
     events: &'a EventTable,
     plans: HashMap<u16, Plan>,
     symbols: &'a dyn Symbols,
+    calls: Calls,
     message: Vec<u8>,
     event: Vec<u8>,
     text: String,
@@ -131,9 +136,10 @@ enum Kind {
     Enter { message: u32, number: Option<FieldReader>, args: Vec<FieldReader>, named: Named },
     /// The end of one.
     Exit { message: u32, number: Option<FieldReader>, result: FieldReader, named: Named },
-    /// One of all system calls: a known event, or, for a call of a 32-bit program, whose number means another
-    /// call to Perfetto, markers that draw it by its name.
-    AnyCall { known: Box<Kind>, number: FieldReader, print: u32, begins: bool },
+    /// The end of a slice, before another call of its thread, if its own is not there.
+    EndOfSlice { print: u32 },
+    /// One of all system calls, whose result only its end has.
+    AnyCall { event: Box<Kind>, number: FieldReader, result: Option<FieldReader>, print: u32 },
     /// A text that is only known when it is printed.
     Print { message: u32 },
 }
@@ -166,8 +172,11 @@ impl<'a> Encoder<'a> {
             }
             plans.insert(id, plan);
         }
+        let machine = Uname::of(recording.file().facts());
+        let calls = machine.and_then(|uname| SyscallTable::of_machine(&uname.machine));
+        let calls = Calls::new(CallNames::from(calls));
         let (message, event, text) = Default::default();
-        Self { events, plans, symbols, message, event, text, with_preempt_count: 0, not_carried }
+        Self { events, plans, symbols, calls, message, event, text, with_preempt_count: 0, not_carried }
     }
 
     /// What it could not carry over so far.
@@ -186,12 +195,15 @@ impl<'a> Encoder<'a> {
             field.and_then(|field| field.value(record.data).ok()).and_then(|value| value.address())
         };
         self.with_preempt_count += u64::from(number(plan.preempt_count).is_some_and(|count| count != 0));
+        let thread = number(plan.pid).unwrap_or(0) as u32;
         for kind in &plan.kinds {
             self.message.clear();
             let mut fields = Fields {
                 out: &mut self.message,
                 text: &mut self.text,
                 symbols: self.symbols,
+                calls: &mut self.calls,
+                thread,
                 record: record.data,
                 broken: 0,
                 replaced: 0,
@@ -202,9 +214,10 @@ impl<'a> Encoder<'a> {
             if unnumbered != 0 {
                 self.not_carried.add("arguments and results of system calls of 32-bit programs", unnumbered);
             }
+            let Some(tag) = tag else { continue };
             self.event.clear();
             uint64::encode(TIMESTAMP, &record.timestamp, &mut self.event);
-            uint32::encode(PID, &(number(plan.pid).unwrap_or(0) as u32), &mut self.event);
+            uint32::encode(PID, &thread, &mut self.event);
             if let Some(flags) = number(plan.flags).filter(|flags| *flags != 0) {
                 uint32::encode(COMMON_FLAGS, &(flags as u32), &mut self.event);
             }
@@ -225,7 +238,7 @@ impl Plan {
         let call = draws_calls.then(|| Self::syscall(printer, messages));
         let kinds = call.flatten().or_else(|| Self::print(printer, messages)).unwrap_or_else(|| {
             let kind = Kind::known(printer, messages).unwrap_or_else(|| Kind::generic(printer));
-            vec![Kind::any_call(kind, printer, messages)]
+            kind.with_calls(printer, messages)
         });
         Self {
             pid: reader("common_pid"),
@@ -307,12 +320,15 @@ impl Kind {
         Some(Self::Known { number: message.number, fields, function })
     }
 
-    /// The same with what draws calls of 32-bit programs, if it is one of all system calls.
-    fn any_call(self, printer: &Printer, messages: &Messages) -> Self {
-        let number = printer.typed("id", Meaning::Number).filter(|_| printer.system() == "raw_syscalls");
-        let (Some(number), Some(print)) = (number, messages.get("print")) else { return self };
-        let begins = printer.name() == "sys_enter";
-        Self::AnyCall { known: Box::new(self), number, print: print.number, begins }
+    /// The same with what draws calls whose numbers Perfetto does not understand, if it is one of all system
+    /// calls.
+    fn with_calls(self, printer: &Printer, messages: &Messages) -> Vec<Self> {
+        let typed = |name| printer.typed(name, Meaning::Number);
+        let number = typed("id").filter(|_| printer.system() == "raw_syscalls");
+        let (Some(number), Some(print)) = (number, messages.get("print")) else { return vec![self] };
+        let (print, result) = (print.number, typed("ret"));
+        let call = Self::AnyCall { event: Box::new(self), number, result, print };
+        if result.is_some() { vec![call] } else { vec![Self::EndOfSlice { print }, call] }
     }
 
     fn generic(printer: &Printer) -> Self {
@@ -322,9 +338,9 @@ impl Kind {
         Self::Generic { name: printer.name().to_owned(), fields }
     }
 
-    /// Writes the message, and gives its number in `FtraceEvent`.
-    fn write(&self, to: &mut Fields<'_>, printer: &Printer, interned: &mut Interned) -> u32 {
-        match self {
+    /// Writes the message, and gives its number in `FtraceEvent`; `None` if the record has none.
+    fn write(&self, to: &mut Fields<'_>, printer: &Printer, interned: &mut Interned) -> Option<u32> {
+        Some(match self {
             Self::Known { number, fields, function } => {
                 for (known, reader) in fields {
                     let Some(value) = to.value(*reader) else { continue };
@@ -381,19 +397,36 @@ impl Kind {
                 to.number(SYSCALL_RET, *result);
                 *message
             }
-            Self::AnyCall { known, number, print, begins } => {
-                let number = number.number(to.record).map(u64::cast_signed);
-                let Some(number) = number.filter(|number| *number >= COMPAT) else {
-                    return known.write(to, printer, interned);
+            Self::EndOfSlice { print } => {
+                if !to.calls.ends_open_slice(to.thread) {
+                    return None;
+                }
+                to.string(PRINT_BUF, END_OF_SLICE);
+                *print
+            }
+            Self::AnyCall { event, number, result, print } => {
+                let Some(number) = number.number(to.record).map(u64::cast_signed) else {
+                    return event.write(to, printer, interned);
                 };
-                let name = SyscallTable::X86_64.name(number.cast_unsigned());
-                let text = match (begins, name) {
-                    (false, _) => "E|0".to_owned(),
-                    (true, Some(name)) => format!("B|0|{name}"),
-                    (true, None) => format!("B|0|compat_{}", number - COMPAT),
+                let drawn = match result {
+                    Some(_) => to.calls.end(to.thread, number),
+                    None => to.calls.begin(to.thread, number),
                 };
+                match (drawn, &**event, result) {
+                    (Drawn::EndOf(number), Self::Known { number: message, .. }, Some(result)) => {
+                        uint64::encode(SYSCALL_ID, &number.cast_unsigned(), to.out);
+                        to.number(SYSCALL_RET, *result);
+                        return Some(*message);
+                    }
+                    (Drawn::Event | Drawn::EndOf(_), ..) => return event.write(to, printer, interned),
+                    (Drawn::Begin(name), ..) => to.string(PRINT_BUF, format!("B|0|{name}").as_bytes()),
+                    (Drawn::End, ..) => to.string(PRINT_BUF, END_OF_SLICE),
+                    (Drawn::Nothing, ..) => {
+                        to.unnumbered += 1;
+                        return None;
+                    }
+                }
                 to.unnumbered += 1;
-                to.string(PRINT_BUF, text.as_bytes());
                 *print
             }
             Self::Print { message } => {
@@ -402,7 +435,7 @@ impl Kind {
                 to.string(PRINT_BUF, &text);
                 *message
             }
-        }
+        })
     }
 }
 
@@ -428,6 +461,9 @@ struct Fields<'a> {
     out: &'a mut Vec<u8>,
     text: &'a mut String,
     symbols: &'a dyn Symbols,
+    calls: &'a mut Calls,
+    /// The thread of the record.
+    thread: u32,
     record: &'a [u8],
     /// Values that are not in the record.
     broken: u64,

@@ -17,6 +17,7 @@
 //! | losses | the bundle's mark, and `FtraceStats` with the number of each CPU |
 
 mod bundle;
+mod calls;
 mod event;
 mod packet;
 mod table;

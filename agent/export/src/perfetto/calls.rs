@@ -1,0 +1,140 @@
+//! System calls of `raw_syscalls`, as the viewer draws them.
+//!
+//! Perfetto knows the numbers of 64-bit calls alone, and takes the end of a call for that of the one with its
+//! number. Calls of 32-bit programs are therefore slices by their names (`B|0|compat_open`), and ends with
+//! another number than their beginning belong to the call that their thread is in: those of `rt_sigreturn`
+//! and `sigreturn`, which have the number -1, and those of `execve`, which have the number that the new
+//! program has for it.
+
+use std::collections::HashMap;
+
+use ftrace_event::syscalls::{CallNames, split};
+
+/// Numbers of threads are lower (`PID_MAX_LIMIT`, include/linux/threads.h).
+const THREADS: u32 = 1 << 22;
+
+/// What a record of a call becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Drawn {
+    /// The event that Perfetto has for it.
+    Event,
+    /// The same, as the end of the call with this number.
+    EndOf(i64),
+    /// A slice with this name begins.
+    Begin(String),
+    /// It ends.
+    End,
+    /// Nothing: no slice is open that it could end.
+    Nothing,
+}
+
+/// The calls that threads are in.
+#[derive(Debug)]
+pub(super) struct Calls {
+    names: CallNames,
+    /// By thread, the number that the beginning has.
+    open: HashMap<u32, i64>,
+}
+
+impl Calls {
+    /// Of a machine with these calls; no thread is in one.
+    pub(super) fn new(names: CallNames) -> Self {
+        Self { names, open: HashMap::new() }
+    }
+
+    /// Whether a thread that begins a call has a slice of an earlier one, whose end was not recorded. It is
+    /// taken as ended.
+    pub(super) fn ends_open_slice(&mut self, thread: u32) -> bool {
+        self.open.remove(&thread).is_some_and(|open| split(open).0)
+    }
+
+    /// A call begins.
+    pub(super) fn begin(&mut self, thread: u32, number: i64) -> Drawn {
+        let is_known = thread < THREADS;
+        if is_known {
+            self.open.insert(thread, number);
+        }
+        match split(number) {
+            (false, _) => Drawn::Event,
+            (true, _) if !is_known => Drawn::Nothing,
+            (true, of_table) => {
+                let name = self.names.name(number);
+                Drawn::Begin(name.map_or_else(|| format!("compat_{of_table}"), str::to_owned))
+            }
+        }
+    }
+
+    /// A call ends.
+    pub(super) fn end(&mut self, thread: u32, number: i64) -> Drawn {
+        match self.open.remove(&thread) {
+            Some(open) if split(open).0 => Drawn::End,
+            Some(open) if number != open && (number < 0 || self.names.is_end_of(number, open)) => {
+                Drawn::EndOf(open)
+            }
+            _ if split(number).0 => Drawn::Nothing,
+            _ => Drawn::Event,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftrace_event::syscalls::{COMPAT, SyscallTable};
+
+    fn calls(machine: &str) -> Calls {
+        Calls::new(SyscallTable::of_machine(machine).into())
+    }
+
+    #[test]
+    fn a_slice_of_a_32_bit_call_ends_with_the_call_whatever_number_its_end_has() {
+        // `open`; `sigreturn`, `rt_sigreturn`; `execve` of a program of 64 bits; a number without a name.
+        for (number, name, end) in [
+            (5, "compat_open", COMPAT + 5),
+            (119, "compat_sigreturn", -1),
+            (173, "compat_rt_sigreturn", -1),
+            (11, "compat_execve", 59),
+            (511, "compat_511", COMPAT + 511),
+        ] {
+            let mut calls = calls("x86_64");
+            assert!(!calls.ends_open_slice(7));
+            assert_eq!(calls.begin(7, COMPAT | number), Drawn::Begin(name.to_owned()));
+            // Another thread has none.
+            assert_eq!(calls.end(8, COMPAT | number), Drawn::Nothing);
+            assert_eq!(calls.end(7, end), Drawn::End, "{name}");
+            assert_eq!(calls.end(7, COMPAT | number), Drawn::Nothing, "{name}");
+            assert_eq!(calls.end(7, 0), Drawn::Event, "{name}");
+        }
+        assert_eq!(calls("aarch64").begin(7, COMPAT + 5), Drawn::Begin("compat_5".to_owned()));
+    }
+
+    #[test]
+    fn a_64_bit_call_ends_by_the_number_that_it_began_with() {
+        let mut calls = calls("x86_64");
+        // `read`; `rt_sigreturn`; `execve` of a program of 32 bits; `execveat`.
+        for (number, end, drawn) in [
+            (0, 0, Drawn::Event),
+            (15, -1, Drawn::EndOf(15)),
+            (59, COMPAT + 11, Drawn::EndOf(59)),
+            (322, 59, Drawn::EndOf(322)),
+            (0, 1, Drawn::Event),
+            (0, COMPAT + 3, Drawn::Nothing),
+        ] {
+            assert_eq!(calls.begin(7, number), Drawn::Event);
+            assert_eq!(calls.end(7, end), drawn, "{number} {end}");
+        }
+        assert_eq!(calls.end(7, -1), Drawn::Event);
+    }
+
+    #[test]
+    fn a_slice_without_an_end_ends_where_its_thread_begins_another_call() {
+        let mut calls = calls("x86_64");
+        calls.begin(7, COMPAT + 5);
+        assert!(calls.ends_open_slice(7) && !calls.ends_open_slice(7));
+        calls.begin(7, 0);
+        assert!(!calls.ends_open_slice(7));
+        // No kernel has such a thread.
+        assert_eq!(calls.begin(THREADS, COMPAT + 5), Drawn::Nothing);
+        assert_eq!(calls.end(THREADS, COMPAT + 5), Drawn::Nothing);
+    }
+}
