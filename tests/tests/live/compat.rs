@@ -1,6 +1,7 @@
 //! System calls of 32-bit programs, which have numbers of their own, against what a program is known to make.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use integration_tests::{
@@ -167,4 +168,71 @@ fn exports_have_them_by_their_own_names() {
         let of_name = events.iter().filter(|event| event["name"] == name.as_str() && event["ph"] == "X");
         assert_eq!(of_name.count(), times, "{number}");
     }
+}
+
+/// A program of 32 bits that fails to make a directory and runs `/bin/true`.
+fn program_of_32_bits() -> Vec<u8> {
+    const AT: u32 = 0x0804_8000;
+    const HEADERS: u32 = 52 + 32;
+    /// What the instructions below take.
+    const CODE: u32 = 48;
+    let (arguments, path) = (AT + HEADERS + CODE, c"/bin/true".to_bytes_with_nul());
+    let directory = arguments + 8 + path.len() as u32;
+    let data = [&(arguments + 8).to_le_bytes(), &[0; 4], path, c"/absent/32".to_bytes_with_nul()].concat();
+    // mov eax, NUMBER; mov ebx, FIRST; mov ecx, SECOND; xor edx, edx; int 0x80
+    let call = |number: u32, first: u32, second: u32| {
+        let [number, first, second] = [number, first, second].map(u32::to_le_bytes);
+        [&[0xb8][..], &number, &[0xbb], &first, &[0xb9], &second, &[0x31, 0xd2, 0xcd, 0x80]].concat()
+    };
+    let code = [call(39, directory, 0o700), call(11, arguments + 8, arguments), call(1, 1, 0)].concat();
+    let code_len = code.len() as u32;
+    assert_eq!(code_len, CODE);
+    let len = HEADERS + code_len + data.len() as u32;
+    // `Elf32_Ehdr` and one `Elf32_Phdr`, include/uapi/linux/elf.h: ET_EXEC, EM_386; PT_LOAD, all rights.
+    let ident = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let halves = |halves: &[u16]| halves.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>();
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    [
+        ident,
+        halves(&[2, 3]),
+        words(&[1, AT + HEADERS, 52, 0, 0]),
+        halves(&[52, 32, 1, 0, 0, 0]),
+        words(&[1, 0, AT, AT, len, len, 7, 0x1000]),
+        code,
+        data,
+    ]
+    .concat()
+}
+
+/// `execve` ends with the number that the new program has for it.
+#[test]
+fn a_call_that_runs_a_program_of_the_other_kind_is_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let program = dir.join("program");
+    std::fs::write(&program, program_of_32_bits()).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for events in [&["raw_syscalls"][..], &["raw_syscalls", "syscalls:*"]] {
+        let args = events.iter().flat_map(|event| ["-e", event]);
+        // The shell waits for it, as another command follows.
+        let command = ["/bin/sh", "-c", "./program; exit $?"];
+        let args = ["record", "-F", "-o", "out.dat"].into_iter().chain(args).chain(command);
+        run(&mut agent(dir, args)).expect(0);
+        let answer = answers::answer("syscalls", &dir.join("out.dat"), &[]);
+        let calls = answers::list(&answer, "calls");
+        let of = |number: u64| calls.iter().find(|call| call["number"] == number).unwrap();
+        for number in [59, MARK + 11] {
+            let call = of(number);
+            let of_call = ["failed", "unmatched", "unfinished"].map(|count| answers::number(call, count));
+            assert_eq!(of_call, [0; 3], "{events:?} {call}");
+        }
+        assert_eq!(answers::number(&of(MARK + 11)["times"], "count"), 1, "{events:?}");
+        assert_eq!(answers::number(of(MARK + 39), "failed"), 1, "{events:?}");
+    }
+    run(&mut agent(dir, ["record", "-F", "-o", "out.dat", "-e", "raw_syscalls", "./program"])).expect(0);
+    run(&mut agent(dir, ["export", "--format", "perfetto", "out.dat", "out.pftrace"])).expect(0);
+    let trace = perfetto::read(&dir.join("out.pftrace"));
+    let events = || trace.events.values().flatten();
+    let drawn = |text: &str| events().filter(|event| event["fields"]["buf"] == text).count();
+    assert_eq!(["B|0|compat_mkdir", "B|0|compat_execve", "E|0"].map(drawn), [1, 1, 2]);
 }

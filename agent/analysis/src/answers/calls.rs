@@ -39,7 +39,7 @@ struct Open {
 #[derive(Clone, Debug, Default)]
 struct State {
     open: Option<Open>,
-    /// The call that it was in last, and by which of the two events its end was seen.
+    /// The number that the end of its last call had, and by which of the two events it was seen.
     ended: Option<(i64, bool)>,
     /// By number.
     calls: BTreeMap<i64, Told>,
@@ -214,6 +214,7 @@ impl Calls {
             return;
         }
         let open = state.open.take();
+        state.ended = Some((number, is_raw));
         // `rt_sigreturn` restores the registers of what was interrupted: its number is lost, and what it
         // returns is not its own.
         let (number, result) = match open {
@@ -225,7 +226,6 @@ impl Calls {
             Some(open) if self.names.is_end_of(number, open.number) => (open.number, result),
             _ => (number, result),
         };
-        state.ended = Some((number, is_raw));
         if !self.scope.has(at) {
             return;
         }
@@ -535,7 +535,7 @@ impl CallError {
 mod tests {
     use super::super::{Context, Switch};
     use super::*;
-    use ftrace_event::syscalls::SyscallTable;
+    use ftrace_event::syscalls::{COMPAT, SyscallTable};
 
     fn look(calls: &mut Calls, time: u64, tid: Tid, known: Known<'_>) {
         calls.look(At { time, cpu: 0 }, &Event::whole(Some(tid), Context::Thread, known));
@@ -708,6 +708,32 @@ mod tests {
             ),
             (2, 10, 0, 0)
         );
+    }
+
+    #[test]
+    fn an_execve_to_a_program_of_the_other_kind_is_one_call() {
+        let named = |known: Known<'static>| match known {
+            Known::CallEnter { number, arguments, path, .. } => {
+                Known::CallEnter { number, arguments, path, is_raw: false }
+            }
+            Known::CallExit { number, result, .. } => Known::CallExit { number, result, is_raw: false },
+            other => other,
+        };
+        let (native, compat) = (59, COMPAT + 11);
+        // The events of single calls have none of 32 bits.
+        for (records, number) in [
+            (&[enter(compat), exit(native, 0), named(exit(native, 0))], compat),
+            (&[enter(compat), named(exit(native, 0)), exit(native, 0)], compat),
+            (&[enter(native), named(enter(native)), exit(compat, 0)], native),
+        ] {
+            let mut calls = Calls::new(Scope::default(), SyscallTable::of_machine("x86_64"));
+            for (time, known) in (10..).zip(records) {
+                look(&mut calls, time, 1, *known);
+            }
+            let answer = calls.answer(40, &Names::none());
+            let [call] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
+            assert_eq!((call.number, call.times.unwrap().count, call.unmatched), (Some(number), 1, Some(0)));
+        }
     }
 
     #[test]

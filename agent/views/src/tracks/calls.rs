@@ -17,7 +17,7 @@ struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Calling {
     open: Option<Open>,
-    /// The call that it was in last, and by which of the two events its end was seen.
+    /// The number that the end of its last call had, and by which of the two events it was seen.
     ended: Option<(i64, bool)>,
     is_seen: bool,
     /// When the thread was made, if that was seen: in a call of another one, from which it returns, too.
@@ -91,13 +91,13 @@ impl Calls {
         }
         let is_first = !std::mem::replace(&mut calling.is_seen, true);
         let open = calling.open.take();
+        calling.ended = Some((number, is_raw));
         // `rt_sigreturn` restores the registers of what was interrupted, and with them another number.
         let is_of_open = number < 0 || number == ANY_CALL;
         let is_its = |open: &Open| is_of_open || self.names.is_end_of(number, open.number);
         let number = open.filter(is_its).map_or(number, |open| open.number);
         let is_other = is_of_open && self.names.name(number).is_some_and(returns_to_interrupted);
         let result = if is_other { 0 } else { result };
-        calling.ended = Some((number, is_raw));
         let index = index as u32;
         match open {
             Some(open) if open.number == number && losses.is_known(open.losses) => {
