@@ -205,9 +205,9 @@ pub struct CpuControl {
     /// `EXCLUDES_SELF` says so. Written by the agent, also while events come: an agent that goes on for
     /// another one has another.
     pub self_tgid: u32,
-    /// 32-bit system calls that `syscalls:*` has no events of, and that some of its events would be within
-    /// the scope of. Written by programs, here for want of room below: only programs of such calls do so.
-    /// Needs `COUNTS_COMPAT`.
+    /// 32-bit system calls of threads that are recorded, whichever they are: `syscalls:*` has no events of
+    /// them. Written by programs, here for want of room below: only programs of such calls do so. Needs
+    /// `COUNTS_COMPAT`.
     pub compat_calls: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 3],

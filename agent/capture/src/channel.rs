@@ -15,7 +15,8 @@ use attach::fast::{FastLinks, FastState};
 use attach::hook::{HookLinks, HooksState};
 use attach::ring::{Control, RingId};
 use attach::{
-    Attachment, AttachmentState, Borders, ChannelMaps, Misses, PartState, Programs, ProgramsState, SharedMaps,
+    Attachment, AttachmentState, Borders, ChannelMaps, Misses, PartState, ProgramOptions, Programs,
+    ProgramsState, SharedMaps,
 };
 use bpf::LoadError;
 use stdx::handover::{Descriptors, Missing};
@@ -157,7 +158,10 @@ impl Channel {
         channel: &ChannelOptions,
         maps: Option<&SharedMaps>,
     ) -> Result<Self, CaptureError> {
-        let programs = Programs::load(&program_options(options, channel, FIRST)?, maps)?;
+        let counter = options.compat_counter().and_then(|index| options.channels.get(index));
+        let counts_compat = counter.is_some_and(|counter| counter.name == channel.name);
+        let options_of_all = program_options(options, channel, FIRST)?;
+        let programs = Programs::load(&ProgramOptions { counts_compat, ..options_of_all }, maps)?;
         let mut loaded = Self {
             links: Links::default(),
             programs,

@@ -64,7 +64,12 @@ impl Common<'_> {
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
         let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
-        let compat_calls: u64 = cpus.iter().map(|cpu| cpu.since_begin.compat_calls).sum();
+        let compat_calls = self.options.compat_counter().and_then(|counter| {
+            let its = cpus.iter().filter(|cpu| index_of(cpu.stored.stream.channel) == counter);
+            let counts: Vec<u64> = its.map(|cpu| cpu.since_begin.compat_calls).collect();
+            // An archive may have other channels only.
+            (!counts.is_empty()).then(|| counts.iter().sum::<u64>())
+        });
         let stats = Stats {
             duration: began
                 .map(|began| ended.saturating_duration_since(began).saturating_sub(pauses.duration(ended)))
@@ -79,7 +84,8 @@ impl Common<'_> {
             skips_uncounted: self.skips_uncounted,
             leaves_out_interrupts: self.options.leaves_out_interrupts(),
             names_lost: Some(names_lost.saturating_add(misses.iter().map(|of| of.names).sum())),
-            compat_calls: self.options.counts_compat().then_some(compat_calls),
+            compat_calls,
+            marks_compat: self.options.marks_compat(),
             vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };

@@ -2,14 +2,14 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use agent_ebpf::EventSlot;
+use agent_ebpf::{EventSlot, slot_flags};
 use serde::{Deserialize, Serialize};
 
 use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId, maps::MapOptions};
 use attach::KernelLayout;
 use compile::aggregate::Sizes;
 use compile::context::Counters;
-use compile::fast::{Call, FastEvent, Hooks, Kind, Lane, Table};
+use compile::fast::{Call, FastEvent, Hooks, Kind, Lane};
 use compile::filter;
 use compile::hook::HookProgram;
 use compile::scope::{Scope, Set};
@@ -261,6 +261,11 @@ impl ChannelOptions {
         }
     }
 
+    /// The events that are recorded from the beginning.
+    fn first_events(&self) -> impl Iterator<Item = &CaptureEvent> {
+        self.events.iter().filter(|event| event.active.since.is_none())
+    }
+
     /// The events that have or may have records in the archive that is recorded to.
     pub(super) fn current(&self) -> impl Iterator<Item = &CaptureEvent> {
         self.events.iter().filter(|event| !event.active.is_over)
@@ -349,22 +354,36 @@ impl CaptureOptions {
         excludes && self.layout.preempt_count.is_none()
     }
 
-    /// Whether a channel counts system calls of 32-bit programs ([`compile::fast::Table::counts_compat`]).
-    /// Programs at the entry do so where there are any; the kernel may have refused those.
-    pub(super) fn counts_compat(&self) -> bool {
-        let counts = |channel: &ChannelOptions| {
-            let first = || channel.events.iter().filter(|event| event.active.since.is_none());
-            let mut table = Table::default();
-            for event in first() {
-                if let Lane::Fast(FastEvent(Kind::Call(call))) = event.lane {
-                    table.add(0, event.slot.id, call);
-                }
-            }
-            let at_entry = table.calls.values().any(|call| call.enter != 0);
-            let has_entries = || first().any(|event| event.name.starts_with("syscalls:sys_enter_"));
-            table.counts_compat() && (at_entry || !has_entries())
-        };
-        self.channels.iter().any(counts)
+    /// The channel whose programs count system calls of 32-bit programs, by its index: the first one with
+    /// events of single calls, which leave them out, unless an event of all calls has them, in any channel
+    /// and lane. Programs at the entry count them where there are any; the kernel may have refused those.
+    pub(super) fn compat_counter(&self) -> Option<usize> {
+        let mut first_events = self.channels.iter().flat_map(ChannelOptions::first_events);
+        if first_events.any(|event| event.slot.flags & slot_flags::ANY_SYSCALL != 0) {
+            return None;
+        }
+        self.channels.iter().position(|channel| {
+            let has = |is_wanted: fn(&Call) -> bool| {
+                channel.first_events().any(|event| match &event.lane {
+                    Lane::Fast(FastEvent(Kind::Call(call))) => is_wanted(call),
+                    _ => false,
+                })
+            };
+            let mut names = channel.first_events().map(|event| &event.name);
+            has(|call| matches!(call, Call::Enter { .. }))
+                || has(|call| matches!(call, Call::Exit { .. }))
+                    && !names.any(|name| name.starts_with("syscalls:sys_enter_"))
+        })
+    }
+
+    /// Whether numbers of 32-bit system calls are marked in events of all calls. `None` if there are no such
+    /// events, or the machine has no such marks.
+    pub(super) fn marks_compat(&self) -> Option<bool> {
+        let mut of_all = self.events().filter(|event| event.name.starts_with("raw_syscalls:")).peekable();
+        of_all.peek().filter(|_| cfg!(target_arch = "x86_64"))?;
+        let KernelLayout { task_pid, task_tgid, task_status, .. } = self.layout;
+        let is_known = [task_pid, task_tgid, task_status].iter().all(|offset| *offset != 0);
+        Some(is_known && of_all.all(|event| event.slot.flags & slot_flags::ANY_SYSCALL != 0))
     }
 
     /// The rings of each CPU, over all channels.

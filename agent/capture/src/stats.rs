@@ -49,9 +49,12 @@ pub struct Stats {
     pub leaves_out_interrupts: bool,
     /// Thread names that could not be noted when they changed. `None` if that is not known.
     pub names_lost: Option<u64>,
-    /// System calls of 32-bit programs, of which there are no events of single calls: once for each channel
-    /// that has such events. `None` if they were not counted, as where events of all calls have them.
+    /// System calls that 32-bit programs made, whichever were asked for: there are no events of single ones.
+    /// `None` if they were not counted, as where events of all calls have them.
     pub compat_calls: Option<u64>,
+    /// Whether events of all system calls have marks in the numbers of 32-bit ones. `None` without such
+    /// events, and on other machines than x86-64.
+    pub marks_compat: Option<bool>,
     /// Control groups of the recording's scope that were removed meanwhile.
     pub vanished_cgroups: Vec<String>,
     /// Set for a recording whose file was not made at its end. Counts by event are then not known, nor what
@@ -313,6 +316,7 @@ impl Stats {
             recovered: self.recovered,
             names_lost: self.names_lost,
             compat_calls: self.compat_calls,
+            marks_compat: self.marks_compat,
             cpus: self.cpus.iter().map(|cpu| self.row(cpu)).collect(),
             only: Vec::new(),
             choices: Vec::new(),

@@ -96,7 +96,7 @@ fn remarks(text: &mut String, stats: &Stats, filtered: bool) {
     if let Some(calls @ 1..) = stats.compat_calls {
         let _ = writeln!(
             text,
-            "{} system calls of 32-bit programs are left out, as the kernel has no events of single ones: raw_syscalls has them",
+            "32-bit programs made {} system calls, none of which syscalls:* can have: raw_syscalls has them",
             count(calls)
         );
     }

@@ -9,7 +9,7 @@
 //! records of system calls are laid out in their own way: both take the object's program, which copies with a
 //! helper.
 
-use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
+use agent_ebpf::{COMPAT_CALL, EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
 
 use super::shape::COMMON_LEN;
 use bpf::insn::{Alu, Assembler, Insn, Jump, R0, R1, R2, R4, R6, R7, R9, Reg};
@@ -17,6 +17,7 @@ use bpf::load::LoadError;
 use bpf::preemption::Preemption;
 use bpf::program::Body;
 use bpf::relocation::Subprogram;
+use ftrace_event::syscalls::COMPAT;
 use kernel::version::KernelVersion;
 
 /// The object's program for every event.
@@ -124,7 +125,7 @@ impl Shape {
         code.take_space(self.len.into(), out);
         copy_fields(&mut code, self.fields_end.into(), self.len.into());
         if self.marks_calls {
-            mark_call(&mut code, R6);
+            load_call_number(&mut code, R6);
             code.store(8, R7, COMMON_LEN as i16, R0);
         }
         code.load_imm(R2, self.len.into());
@@ -168,6 +169,9 @@ pub(crate) fn switch_flags(plan: &EventSlot) -> u32 {
     if plan.flags & slot_flags::SWITCH == 0 { 0 } else { begin_flags::SWITCH | begin_flags::IRQS_OFF }
 }
 
+// What programs write is what readers look for.
+const _: () = assert!(COMPAT_CALL.cast_signed() == COMPAT);
+
 /// Whether the event is one of all system calls, in whose records the numbers of 32-bit ones are marked.
 pub(crate) fn marks_calls(plan: &EventSlot) -> bool {
     plan.flags & slot_flags::ANY_SYSCALL != 0
@@ -175,7 +179,7 @@ pub(crate) fn marks_calls(plan: &EventSlot) -> bool {
 
 /// Gives in R0 the number of the system call of the record at `record`, marked if it is of 32 bits. Takes R1
 /// to R5.
-pub(crate) fn mark_call(code: &mut Assembler, record: Reg) {
+pub(crate) fn load_call_number(code: &mut Assembler, record: Reg) {
     code.call(Subprogram::CallMark);
     code.load(8, R1, record, COMMON_LEN as i16);
     code.alu(Alu::Or, R0, R1);

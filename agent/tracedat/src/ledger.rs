@@ -86,10 +86,15 @@ pub struct Ledger {
     /// Thread names that could not be noted when they changed.
     #[serde(default)]
     pub names_lost: Option<u64>,
-    /// System calls of 32-bit programs, of which there are no events of single calls: once for each buffer
-    /// that has such events. Absent if they were not counted.
+    /// System calls that 32-bit programs made, whichever were asked for: there are no events of single ones.
+    /// Absent if they were not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat_calls: Option<u64>,
+    /// Whether events of all system calls have marks in the numbers of 32-bit ones, without which these look
+    /// like numbers of 64-bit calls. Absent without such events, on other machines than x86-64, and where
+    /// nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks_compat: Option<bool>,
     /// By buffer and CPU.
     pub cpus: Vec<LedgerCpu>,
     /// By buffer and event: those that fired. Not known of a recording that was recovered.

@@ -60,6 +60,7 @@ fn records_and_answers_have_them_by_their_own_names() {
                 assert_eq!(names[&(MARK | u64::from(number))], name, "{lane} {event}");
             }
         }
+        assert_eq!(ledger_in_info(&file)["marks_compat"], true, "{lane}");
         let answer = answers::answer("syscalls", &file, &[]);
         let calls = answers::list(&answer, "calls");
         for (number, name, times) in COMPAT {
@@ -112,7 +113,7 @@ fn events_of_single_calls_leave_them_out_and_count_them() {
     let counted = |args: &[&str]| {
         let (_, said) = record(dir, args);
         let calls = ledger_in_info(&dir.join("out.dat"))["compat_calls"].as_u64();
-        assert_eq!(said.contains("of 32-bit programs"), calls.is_some(), "{said}");
+        assert_eq!(said.contains("32-bit programs made"), calls.is_some(), "{said}");
         calls
     };
     for events in ["syscalls:*", "syscalls:sys_enter_mkdir", "syscalls:sys_exit_*"] {
@@ -120,11 +121,18 @@ fn events_of_single_calls_leave_them_out_and_count_them() {
         let report = trace_cmd::report(&dir.join("out.dat"), &[]);
         assert!(!report.contains("/absent/compat") && !report.contains("sys_exit_mkdir"), "{report}");
     }
-    // Nobody counts them there, or they are recorded.
+    assert_eq!(counted(&["-e", "syscalls:*", "-B", "other", "-e", "syscalls:*"]), Some(all));
+    // Nobody counts them there, or they are recorded, in whichever lane and buffer.
     assert_eq!(counted(&["-e", "syscalls:sys_enter_openat", "--lane", "generic"]), None);
     assert_eq!(counted(&["-e", "syscalls:*", "-e", "raw_syscalls"]), None);
     assert_eq!(recorded(dir, "sys_enter").0, made());
+    let filtered = ["-e", "syscalls:*", "-e", "raw_syscalls:sys_exit", "-f", "id >= 0x100000000"];
+    assert_eq!(counted(&filtered), None);
+    assert_eq!(recorded(dir, "sys_exit").0, made());
+    assert_eq!(counted(&["-e", "syscalls:*", "-B", "other", "-e", "raw_syscalls"]), None);
     assert_eq!(counted(&["-e", "sched"]), None);
+    // Those that maps count are not in the file.
+    assert_eq!(counted(&["-e", "syscalls:*", "--count", "raw_syscalls:sys_enter by id"]), Some(all));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{ContextLayout, SCRATCH};
 use crate::fast::Call;
 use crate::filter;
 use crate::generic::{
-    begin_flags_at_tracepoint, call_flags, copy_fields, mark_call, marks_calls, switch_flags,
+    begin_flags_at_tracepoint, call_flags, copy_fields, load_call_number, marks_calls, switch_flags,
 };
 use crate::hook::{Hook, HookProgram, OnRefusal};
 use crate::shape::COMMON_LEN;
@@ -144,7 +144,7 @@ impl Writer<'_> {
             self.code.store_imm(4, R7, COMMON_LEN as i16 + 4, 0);
         }
         if marks_calls(self.slot) {
-            mark_call(&mut self.code, R6);
+            load_call_number(&mut self.code, R6);
             self.code.store(8, R7, COMMON_LEN as i16, R0);
         }
     }

@@ -191,13 +191,6 @@ impl Table {
         self.calls.values().any(|call| call.strings[0] != 0)
     }
 
-    /// Whether 32-bit calls are counted: where events of single calls leave them out, and none of all calls
-    /// has them.
-    pub fn counts_compat(&self) -> bool {
-        let has_named = self.calls.values().any(|call| call.enter != 0 || call.exit != 0);
-        has_named && self.raw_enter.0 == 0 && self.raw_exit.0 == 0
-    }
-
     /// Adds the strings of an event that has a program by itself.
     pub fn add_strings(&mut self, call: Call) {
         let Call::Enter { nr, len, copies } = call else { return };

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Facts, Program, Uncompiled, text};
-use crate::generic::mark_call;
+use super::{Facts, Program, TEXT_MAX, Uncompiled, text};
+use crate::generic::load_call_number;
 use crate::task::{Lacking, SCRATCH};
 use bpf::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg, Relocations};
 use ftrace_event::context::Context;
@@ -17,6 +17,9 @@ use stdx::input::CpuSet;
 
 /// Intermediate results that are on the stack at once.
 const SLOTS: u16 = 12;
+// A program's functions have 512 bytes of stack together, each a multiple of 32 (`check_max_stack_depth`,
+// kernel/bpf/verifier.c): the program at most 128, a filter these, and `call_mark`, which keeps nothing, 32.
+const _: () = assert!(128 + (TEXT_MAX + 8 * SLOTS as u32).next_multiple_of(32) + 32 <= 512);
 /// Ranges in a list of CPUs.
 const RANGES: usize = 64;
 /// Bytes of the common fields.
@@ -277,7 +280,7 @@ impl<'a> Emitter<'a> {
         let at = to_i16(offset)?;
         let size = u32::from(int.size);
         if self.facts.marks_calls && (offset, size) == (COMMON, 8) {
-            mark_call(&mut self.code, R6);
+            load_call_number(&mut self.code, R6);
         } else if offset.is_multiple_of(size) {
             self.code.load(size, R0, R6, at);
         } else {

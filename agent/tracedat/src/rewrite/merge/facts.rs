@@ -115,6 +115,7 @@ fn ledger(bytes: &[u8], name: impl Fn(&str) -> String) -> Vec<u8> {
         recovered: _,
         names_lost: _,
         compat_calls: _,
+        marks_compat: _,
         cpus,
         events,
         choices,
