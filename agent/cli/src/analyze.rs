@@ -428,6 +428,15 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
     for only in &covered.only {
         text += &format!("unknown: what others did; recorded were only {}\n", terminal::name(only));
     }
+    if let Some(calls @ 1..) = covered.compat_calls {
+        text += &format!(
+            "unknown: what 32-bit programs did; they made {} system calls, none of which syscalls:* can have: raw_syscalls has them\n",
+            count(calls)
+        );
+    }
+    if covered.compat_unmarked {
+        text += "unknown: which system calls are those of 32-bit programs; this kernel does not say, and they have the names of 64-bit calls with the same numbers\n";
+    }
     for event in &covered.unjoined {
         text += &format!(
             "unknown: when what {} begins has ended; filters, sampling or a choice of threads or CPUs left out others than of its end\n",

@@ -198,7 +198,7 @@ fn is_state_dump(event: &str) -> bool {
 }
 
 /// The ledger of a recording of which the file has a part only: what was recorded and chosen, and nothing
-/// that was counted of all of it. Somebody may have left out all records of an event, so that one without any
+/// that was counted of all of it, but for the calls that no part has. Somebody may have left out all records of an event, so that one without any
 /// counts as recorded only if it did not fire.
 fn of_part(ledger: &Ledger, found: &ByEvent) -> Ledger {
     let is_found = |choice: &EventChoice| {
@@ -220,7 +220,6 @@ fn of_part(ledger: &Ledger, found: &ByEvent) -> Ledger {
         covered: None,
         recursion_misses: None,
         names_lost: None,
-        compat_calls: None,
         events: None,
         choices,
         programs: None,
@@ -384,7 +383,8 @@ mod tests {
             (5, 5, true, own.cpus.clone()),
         ] {
             let made = ledgers(own.clone(), &[2, 0], &[of_recording(first, second, part)], 8);
-            let expected = Ledger { cpus, choices: choices.clone(), ..Ledger::default() };
+            let compat_calls = Some(3);
+            let expected = Ledger { cpus, choices: choices.clone(), compat_calls, ..Ledger::default() };
             assert_eq!(made, [expected], "{first} {second} {part}");
         }
         // The ledger of another recording, whose rows an earlier import had.

@@ -10,7 +10,7 @@ use integration_tests::{
     perfetto, trace_cmd,
     workload::{self, COMPAT},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The bit of a number of the other table.
 const MARK: u64 = 1 << 32;
@@ -62,6 +62,8 @@ fn records_and_answers_have_them_by_their_own_names() {
         }
         assert_eq!(ledger_in_info(&file)["marks_compat"], true, "{lane}");
         let answer = answers::answer("syscalls", &file, &[]);
+        let covered = &answer["covered"];
+        assert_eq!((&covered["compat_calls"], &covered["compat_unmarked"]), (&json!(null), &json!(false)));
         let calls = answers::list(&answer, "calls");
         for (number, name, times) in COMPAT {
             let number = MARK | u64::from(number);
@@ -122,6 +124,8 @@ fn events_of_single_calls_leave_them_out_and_count_them() {
         assert!(!report.contains("/absent/compat") && !report.contains("sys_exit_mkdir"), "{report}");
     }
     assert_eq!(counted(&["-e", "syscalls:*", "-B", "other", "-e", "syscalls:*"]), Some(all));
+    let answer = answers::answer("syscalls", &dir.join("out.dat"), &[]);
+    assert_eq!(answer["covered"]["compat_calls"], all);
     // Nobody counts them there, or they are recorded, in whichever lane and buffer.
     assert_eq!(counted(&["-e", "syscalls:sys_enter_openat", "--lane", "generic"]), None);
     assert_eq!(counted(&["-e", "syscalls:*", "-e", "raw_syscalls"]), None);

@@ -437,6 +437,8 @@ impl<A: Analysis> Feed<A> {
         let tells_interrupts = matches!(topic, Topic::Memory | Topic::Locks | Topic::Io | Topic::Offcpu);
         covered.lacks_contexts = recorded.lacks_contexts && tells_interrupts;
         analysis.rests_on(&evidence);
+        let compat = recorded.compat(topic);
+        (covered.compat_calls, covered.compat_unmarked) = (compat.missing, compat.are_unmarked);
         (analysis.answer(end, &names(file)), covered)
     }
 

@@ -323,6 +323,12 @@ pub struct Covered {
     /// Whether what interrupts did counts for the threads that they interrupted, as records do not say
     /// whether they were made in interrupts.
     pub lacks_contexts: bool,
+    /// How many system calls 32-bit programs made, none of which was recorded. `None` if they were not
+    /// counted, or the analysis uses no system calls.
+    pub compat_calls: Option<u64>,
+    /// Whether system calls of 32-bit programs look like 64-bit calls with the same numbers, as the kernel
+    /// did not say which they are.
+    pub compat_unmarked: bool,
 }
 
 /// Feeds an analysis with the records of a file.

@@ -63,10 +63,31 @@ pub(super) struct Recorded {
     pub(super) lacks_contexts: bool,
     /// The events that each of several recordings had, of which the file was merged.
     everywhere: Option<BTreeSet<String>>,
+    /// What is not known of system calls of 32-bit programs.
+    compat: CompatCalls,
     /// Whether the file was merged of several recordings.
     is_merged: bool,
     /// Whether others were chosen in one of them than in another.
     is_mixed: bool,
+}
+
+/// What is not known of system calls of 32-bit programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CompatCalls {
+    /// How many there were, none of which was recorded. `None` if they were not counted.
+    pub(super) missing: Option<u64>,
+    /// Whether those that were recorded look like calls of 64 bits.
+    pub(super) are_unmarked: bool,
+}
+
+impl CompatCalls {
+    /// Adds what one of the recordings says that a file was merged of.
+    fn add(&mut self, ledger: &Ledger) {
+        if let Some(calls) = ledger.compat_calls {
+            self.missing = Some(self.missing.unwrap_or(0).saturating_add(calls));
+        }
+        self.are_unmarked |= ledger.marks_compat == Some(false);
+    }
 }
 
 /// Whether one of several events was recorded.
@@ -94,6 +115,7 @@ impl Recorded {
                 None => recorded.everywhere = Some(its.into_iter().cloned().collect()),
             }
             recorded.choices.extend(choices);
+            recorded.compat.add(&ledger);
             let Ledger { events, silent, pauses, only, leaves_out_interrupts, lacks_contexts, .. } = ledger;
             recorded.lacks_contexts |= lacks_contexts;
             recorded.rows.extend(events.into_iter().flatten());
@@ -187,6 +209,13 @@ impl Recorded {
         } else {
             WasRecorded::No
         }
+    }
+
+    /// What an analysis does not know of system calls of 32-bit programs: nothing, if it uses none.
+    pub(super) fn compat(&self, topic: Topic) -> CompatCalls {
+        let is_call = |event: &&str| ["raw_syscalls:", "syscalls:"].iter().any(|of| event.starts_with(of));
+        let uses_calls = topic.needs().iter().any(|need| need.events.iter().any(is_call));
+        if uses_calls { self.compat } else { CompatCalls::default() }
     }
 
     /// The events of an analysis that were recorded in part.
@@ -309,6 +338,27 @@ mod tests {
         let of = |choices: &[EventChoice]| Recorded::of_choice(&[], choices);
         let (before, more) = (of(std::slice::from_ref(&sampled)), of(&[choice("", "a:a"), sampled]));
         assert!(before.chooses_as(&more) && !before.chooses_as(&of(&[])));
+    }
+
+    #[test]
+    fn calls_of_32_bit_programs_are_those_of_all_merged_recordings() {
+        let mut compat = CompatCalls::default();
+        let ledger = |compat_calls, marks_compat| Ledger { compat_calls, marks_compat, ..Ledger::default() };
+        for (ledger, missing, are_unmarked) in [
+            (ledger(None, Some(true)), None, false),
+            (ledger(Some(3), None), Some(3), false),
+            (ledger(None, Some(false)), Some(3), true),
+            (ledger(Some(4), None), Some(7), true),
+            (ledger(Some(u64::MAX), None), Some(u64::MAX), true),
+        ] {
+            compat.add(&ledger);
+            assert_eq!(compat, CompatCalls { missing, are_unmarked });
+        }
+        let recorded = Recorded { compat, ..Recorded::default() };
+        for topic in [Topic::Syscalls, Topic::Summary, Topic::Io, Topic::Locks] {
+            assert_eq!(recorded.compat(topic), compat, "{topic:?}");
+        }
+        assert_eq!(recorded.compat(Topic::Irq), CompatCalls::default());
     }
 
     #[test]
