@@ -143,7 +143,7 @@ pub fn recover(
     Mover::undo(&spool)?;
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify, stop)?;
-    let pauses = pauses::read(spool.files())?;
+    let pauses = pauses::read(spool.files())?.spans;
     let stats = Stats { pauses, ..recovered::stats(&data, &manifest, Noted::load(&spool)?.as_ref()) };
     let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
     let symbols = symbols::load_again(&spool, &manifest.host.boot_id);

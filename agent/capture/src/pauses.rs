@@ -2,8 +2,9 @@
 //!
 //! The file `pauses` of the spool, which is there once there was one, has two numbers of 64 bits for each,
 //! little endian, by the recording's clock: when the first gate was about to be closed, and when the last one
-//! was open again, which is 0 until then. The first is there before a gate is closed. So whoever follows or
-//! recovers the recording does not take it for a time in which nothing happened.
+//! was open again, which is 0 until then, and 1 once all records from before the pause are stored. The first
+//! is there before a gate is closed. So whoever follows or recovers the recording does not take it for a time
+//! in which nothing happened.
 //!
 //! There are so many at most: before one more begins, each two of the older half become one, which lasts from
 //! the beginning of the first to the end of the second. That claims less, and forgets none.
@@ -26,6 +27,8 @@ use tracedat::ledger::Pause;
 pub(super) const NAME: &str = "pauses";
 /// Bytes of a pause.
 const ENTRY: usize = 16;
+/// Stands for the end of a pause that goes on, when all records from before it are stored.
+const STORED: u64 = 1;
 /// The most pauses of an archive.
 const PAUSES_MAX: usize = 1 << 12;
 
@@ -90,16 +93,26 @@ impl Pauses {
         Ok(())
     }
 
+    /// Notes that all records from before the pause that goes on are stored.
+    pub(super) fn stored(&self) {
+        if let Some(last) = self.spans.len().checked_sub(1) {
+            self.note_end(last, STORED);
+        }
+    }
+
+    fn note_end(&self, index: usize, end: u64) {
+        if let Some(file) = &self.file {
+            // Without it the pause seems to go on, or to be incomplete, which claims less.
+            let _ = file.write_all_at(&end.to_le_bytes(), (index * ENTRY + 8) as u64);
+        }
+    }
+
     /// Notes that the pause that goes on has ended at this time.
     pub(super) fn end(&mut self, to_ns: u64) {
         let (Some(since), Some(last)) = (self.since.take(), self.spans.last_mut()) else { return };
         self.over += since.elapsed();
         last.to_ns = Some(to_ns);
-        if let Some(file) = &self.file {
-            let at = ((self.spans.len() - 1) * ENTRY + 8) as u64;
-            // Without it the pause seems to go on, which claims less.
-            let _ = file.write_all_at(&to_ns.to_le_bytes(), at);
-        }
+        self.note_end(self.spans.len() - 1, to_ns);
     }
 
     /// Gives them away.
@@ -143,11 +156,19 @@ impl Pauses {
     }
 }
 
-/// What the spool of a recording says, which may go on; none if there was no pause.
-pub(super) fn read(files: &Directory) -> Result<Vec<Pause>, SpoolError> {
+/// The pauses that the spool of a recording has, which may go on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NotedPauses {
+    pub(super) spans: Vec<Pause>,
+    /// Whether the last one goes on, and all records from before it are stored.
+    pub(super) is_complete: bool,
+}
+
+/// Reads them; there are none if there was no pause.
+pub(super) fn read(files: &Directory) -> Result<NotedPauses, SpoolError> {
     let failed = |action| SpoolError::io(action, files.join(NAME));
     let file = match files.open_file(NAME) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NotedPauses::default()),
         file => file.map_err(failed("open"))?,
     };
     let len = file.metadata().map_err(failed("look at"))?.len().min((PAUSES_MAX * ENTRY) as u64);
@@ -157,18 +178,20 @@ pub(super) fn read(files: &Directory) -> Result<Vec<Pause>, SpoolError> {
 }
 
 /// The whole entries of a file. Times that go back are not believed, nor what follows.
-fn decode(bytes: &[u8]) -> Vec<Pause> {
+fn decode(bytes: &[u8]) -> NotedPauses {
     let number = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let mut reached = 0;
-    let mut pauses = Vec::new();
+    let mut pauses = NotedPauses::default();
     for entry in bytes.chunks_exact(ENTRY) {
         let (from_ns, to_ns) = (number(entry.first_chunk()), number(entry.last_chunk()));
-        let to_ns = (to_ns != 0).then_some(to_ns);
+        let is_complete = to_ns == STORED;
+        let to_ns = (to_ns > STORED).then_some(to_ns);
         if from_ns < reached || to_ns.is_some_and(|to_ns| to_ns < from_ns) {
             break;
         }
         reached = to_ns.unwrap_or(from_ns);
-        pauses.push(Pause { from_ns, to_ns });
+        pauses.spans.push(Pause { from_ns, to_ns });
+        pauses.is_complete = is_complete;
     }
     pauses
 }
@@ -182,14 +205,19 @@ mod tests {
     fn pauses_are_known_while_they_last() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::create(&Output::at(&dir.path().join("t.dat")).unwrap()).unwrap().0;
-        assert_eq!(read(spool.files()).unwrap(), []);
+        assert_eq!(read(spool.files()).unwrap(), NotedPauses::default());
         let mut pauses = Pauses::default();
         pauses.begin(&spool, 10).unwrap();
-        assert_eq!(read(spool.files()).unwrap(), [Pause { from_ns: 10, to_ns: None }]);
+        let going_on =
+            |is_complete| NotedPauses { spans: vec![Pause { from_ns: 10, to_ns: None }], is_complete };
+        assert_eq!(read(spool.files()).unwrap(), going_on(false));
+        pauses.stored();
+        assert_eq!(read(spool.files()).unwrap(), going_on(true));
         pauses.end(20);
         pauses.begin(&spool, 30).unwrap();
         let both = [Pause { from_ns: 10, to_ns: Some(20) }, Pause { from_ns: 30, to_ns: None }];
-        assert_eq!((read(spool.files()).unwrap().as_slice(), pauses.spans()), (&both[..], &both[..]));
+        assert_eq!(pauses.spans(), both);
+        assert_eq!(read(spool.files()).unwrap(), NotedPauses { spans: both.to_vec(), is_complete: false });
     }
 
     #[test]
@@ -204,7 +232,7 @@ mod tests {
         }
         let spans = pauses.spans().to_vec();
         assert!(spans.len() <= PAUSES_MAX && spans.len() > PAUSES_MAX / 2, "{}", spans.len());
-        assert_eq!(read(spool.files()).unwrap(), spans);
+        assert_eq!(read(spool.files()).unwrap().spans, spans);
         for number in 1..=count {
             let (from, to) = (10 * number, Some(10 * number + 5));
             assert!(spans.iter().any(|span| span.from_ns <= from && span.to_ns >= to), "{number}");
@@ -217,8 +245,12 @@ mod tests {
     fn what_makes_no_sense_is_not_believed() {
         let bytes = |numbers: &[u64]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
         let first = Pause { from_ns: 10, to_ns: Some(20) };
-        assert_eq!(decode(&bytes(&[10, 20, 15, 30, 40, 50])), [first], "it begins before the end of another");
-        assert_eq!(decode(&bytes(&[10, 20, 30, 25])), [first], "it ends before it begins");
-        assert_eq!(decode(&bytes(&[10, 20, 30])), [first], "half of one");
+        assert_eq!(
+            decode(&bytes(&[10, 20, 15, 30, 40, 50])).spans,
+            [first],
+            "it begins before the end of another"
+        );
+        assert_eq!(decode(&bytes(&[10, 20, 30, 25])).spans, [first], "it ends before it begins");
+        assert_eq!(decode(&bytes(&[10, 20, 30])).spans, [first], "half of one");
     }
 }

@@ -65,8 +65,7 @@ impl Followed {
             self.follower.end_here()?;
         } else {
             self.follower.poll()?;
-            // In a pause nothing more comes, and all there is is stored.
-            self.follower.expect_more(!self.is_paused());
+            self.follower.expect_more(!self.follower.is_complete_in_pause());
         }
         let mut looked = Looked { is_first: false, has_late_state: false };
         if self.has_state {
@@ -113,20 +112,15 @@ impl Followed {
         self.head.as_ref()
     }
 
-    /// Whether a pause goes on.
-    pub(super) fn is_paused(&self) -> bool {
-        self.follower.pauses().last().is_some_and(|pause| pause.to_ns.is_none())
-    }
-
     /// Writes the records that are known by now, and gives the time from before which no more come.
     /// `meanwhile` is called now and then, and at the end, with that time; if it gives `false`, no more are
-    /// written for now.
+    /// written for now, and the result is `None`.
     pub(super) fn write(
         &mut self,
         writer: &mut Parts,
         meanwhile: &mut dyn FnMut(&mut Parts, u64) -> Result<bool, ExportError>,
-    ) -> Result<u64, FinishError> {
-        let Self { follower, head: Some(described), .. } = self else { return Ok(0) };
+    ) -> Result<Option<u64>, FinishError> {
+        let Self { follower, head: Some(described), .. } = self else { return Ok(None) };
         writer.know_pauses(follower.pauses());
         let streams: Vec<_> = follower.streams().collect();
         writer.open(&streams)?;
@@ -144,7 +138,7 @@ impl Followed {
                         }
                         count += 1;
                         if count % STEP == 0 && !meanwhile(writer, record.timestamp)? {
-                            return Ok(record.timestamp);
+                            return Ok(None);
                         }
                     }
                     Ok(None) => break None,
@@ -164,7 +158,7 @@ impl Followed {
             }
         }
         meanwhile(writer, reached)?;
-        Ok(reached)
+        Ok(Some(reached))
     }
 
     /// Ends the chunk of the archive.

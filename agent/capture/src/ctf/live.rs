@@ -109,7 +109,7 @@ impl LiveTrace {
         }
         let patience = if all { Patience::Now } else { Patience::Wait };
         let written = self.tail(patience).and_then(|until| match &mut self.trace {
-            Some(OpenTrace { writer, .. }) if all => Ok(writer.flush(until)?),
+            Some(OpenTrace { writer, .. }) if all => Ok(writer.flush(until.unwrap_or(0))?),
             _ => Ok(()),
         });
         if let Err(error) = &written {
@@ -206,11 +206,12 @@ impl LiveTrace {
         Ok(Finished { path, file_bytes, stats, notes })
     }
 
-    /// Writes the archive's events so far. Gives the time from before which no more come.
-    fn tail(&mut self, patience: Patience) -> Result<u64, FinishError> {
-        let Some(followed) = &mut self.followed else { return Ok(0) };
-        let Some(looked) = followed.look(patience)? else { return Ok(0) };
-        let Some(head) = followed.head() else { return Ok(0) };
+    /// Writes the archive's events so far. Gives the time from before which no more come, if none that is
+    /// stored is left out for now.
+    fn tail(&mut self, patience: Patience) -> Result<Option<u64>, FinishError> {
+        let Some(followed) = &mut self.followed else { return Ok(None) };
+        let Some(looked) = followed.look(patience)? else { return Ok(None) };
+        let Some(head) = followed.head() else { return Ok(None) };
         if looked.is_first {
             let archive = followed.follower.manifest().archive;
             let chunk = if self.trace.is_none() && self.output.is_begun {
@@ -236,7 +237,7 @@ impl LiveTrace {
                 self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
             }
         }
-        let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(0) };
+        let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(None) };
         if looked.has_late_state {
             writer.put_late_state(head)?;
         }
@@ -256,8 +257,8 @@ impl LiveTrace {
             let must_wait = output.is_held() || output.publication.is_full();
             Ok(patience == Patience::Over || !must_wait)
         })?;
-        if followed.is_paused() {
-            // Whoever pauses wants to read what was recorded before.
+        if reached.is_some() && followed.follower.is_complete_in_pause() {
+            // Users pause to read the events before.
             writer.pause()?;
         }
         Ok(reached)

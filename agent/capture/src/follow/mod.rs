@@ -35,7 +35,8 @@ pub use self::{head::HeadError, merged::LiveStream};
 use super::{
     Manifest, RecordedChannel, Spool, SpoolError, StreamId,
     counts::{Noted, Stage},
-    names, pauses,
+    names,
+    pauses::{self, NotedPauses},
     spool::{LOCK, find, output_of, parse_segment},
     state, symbols,
     user_symbols::LiveSymbols,
@@ -166,6 +167,8 @@ pub struct Follower {
     /// The last notes of the streams whose reader collects names.
     names_noted: BTreeMap<StreamId, u64>,
     pauses: Vec<Pause>,
+    /// Whether the last one goes on, and all records from before it are stored.
+    is_complete_in_pause: bool,
     finished: Option<FinishedFile>,
 }
 
@@ -272,6 +275,7 @@ impl Follower {
             named_until: 0,
             names_noted: BTreeMap::new(),
             pauses: Vec::new(),
+            is_complete_in_pause: false,
             finished: None,
         }
     }
@@ -391,6 +395,11 @@ impl Follower {
         &self.pauses
     }
 
+    /// Whether it is paused, and all records from before the pause are stored.
+    pub(super) fn is_complete_in_pause(&self) -> bool {
+        self.is_complete_in_pause
+    }
+
     /// Which threads and CPUs are recorded, as the ledger of the file will have it.
     pub fn only(&self) -> &[String] {
         &self.manifest.only
@@ -421,7 +430,8 @@ impl Follower {
         // Of what comes to the data from here on, some may be from behind a pause that is not read here. The
         // notes are older than this, in whichever namespace the recorder's clock is (time_namespaces(7)).
         self.pauses_until = self.newest_note().max(self.now_ns().unwrap_or(u64::MAX));
-        self.pauses = pauses::read(&self.files)?;
+        NotedPauses { spans: self.pauses, is_complete: self.is_complete_in_pause } =
+            pauses::read(&self.files)?;
         let is_quiet = !self.is_own && self.changed.at.elapsed() >= QUIET;
         let is_left = is_quiet && !is_held(&self.files)? && self.is_there()?;
         if self.has_streams {
@@ -441,7 +451,9 @@ impl Follower {
         let goes_on = self.progress == Progress::Recording && self.expects_more;
         let is_named = self.names.is_unwanted || !goes_on || self.stage >= Stage::Counted;
         let until = if is_named { u64::MAX } else { self.named_until };
-        let until = if goes_on { until.min(self.pauses_until) } else { until };
+        // Records from behind the end of a pause may be stored meanwhile.
+        let is_open = self.progress == Progress::Recording;
+        let until = if is_open { until.min(self.pauses_until) } else { until };
         let unmapped = self.merged.user.as_ref().is_some_and(LiveSymbols::has_unmapped);
         let since = self.opened.elapsed();
         let waits = !self.has_symbols && since < SYMBOLS_WAIT || unmapped && since < MAPPINGS_WAIT;

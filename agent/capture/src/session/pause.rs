@@ -56,7 +56,9 @@ impl Session {
         }
         wait_until_quiet(&self.channels, &self.options.cpus);
         self.channels.iter_mut().for_each(Channel::pause_misses);
-        self.readers.empty_rings().map_err(|ReaderFailed { .. }| PauseError::Reader)
+        self.readers.empty_rings().map_err(|ReaderFailed { .. }| PauseError::Reader)?;
+        self.archive.pauses.stored();
+        Ok(())
     }
 
     /// The same, and detaches the programs of the fast lane meanwhile, of which firings cost nothing then.
