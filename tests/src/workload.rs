@@ -472,7 +472,8 @@ fn everywhere() {
     bind(&(0..cpus()).collect::<Vec<_>>());
 }
 
-fn bind(cpus: &[usize]) {
+/// Keeps the current thread on these CPUs.
+pub fn bind(cpus: &[usize]) {
     // SAFETY: the set lives on this stack.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

@@ -90,12 +90,14 @@ impl Held {
         Record { data: &self.data, ..self.record }
     }
 
-    /// Takes a record that is a stack. Gives whether it is one of this event.
-    pub(super) fn take(&mut self, record: &Record<'_>, printer: &Printer) -> bool {
-        let is_of_it = record.missed.is_none() && self.from.is_some() && self.from == from(record, printer);
+    /// Takes a record that is a stack. Gives whether it is one of this event, which it may be `later` than.
+    pub(super) fn take(&mut self, record: &Record<'_>, printer: &Printer, later: bool) -> bool {
+        let is_later = record.timestamp != self.record.timestamp;
+        let is_next = record.missed.is_none() && (later || !is_later);
+        let is_of_it = is_next && self.from.is_some() && self.from == from(record, printer);
         if is_of_it {
             self.stack.add(printer, record.data);
-            self.later_stacks += u64::from(record.timestamp != self.record.timestamp);
+            self.later_stacks += u64::from(is_later);
         }
         is_of_it
     }

@@ -7,7 +7,7 @@ use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
 use ftrace_event::stacks::Stack;
-use ftrace_event::{Printer, Value};
+use ftrace_event::{EventTable, Value};
 use recording::{CpuStream, ExportError, Job, NotCarried, Recording};
 use tracedat::initial_state::InitialState;
 use tracedat::reader::Record;
@@ -45,8 +45,7 @@ pub(super) fn cpu_stream(
             // Damage was found by the survey; whoever goes on nevertheless was warned.
             Err(_) => continue,
         };
-        let printer = record.event_id().and_then(|id| recording.events().get(id));
-        converter.take((&record, printer), &mut held, (channel, trace), stream)?;
+        converter.take((&record, recording.events()), &mut held, (channel, trace), stream)?;
         done += 1;
         if done == STEP {
             job.advance(done)?;
@@ -77,17 +76,17 @@ impl Rule {
 }
 
 /// The threads of a state, each with its process.
-fn processes(state: &InitialState) -> impl Iterator<Item = (i64, i64)> {
-    state.threads.iter().map(|thread| (i64::from(thread.tid), i64::from(thread.tgid)))
+fn processes(state: &InitialState) -> impl Iterator<Item = (i64, (i64, bool))> {
+    state.threads.iter().map(|thread| (i64::from(thread.tid), (i64::from(thread.tgid), false)))
 }
 
 /// What has to be kept from record to record.
 #[derive(Debug, Default)]
 pub(super) struct Converter {
-    /// Process by thread.
-    processes: BTreeMap<i64, i64>,
-    /// A thread that was just created, and its process.
-    born: Option<(i64, i64)>,
+    /// Whether the records come from the recorder as it stores them: stacks have the times of their events.
+    is_of_recorder: bool,
+    /// Process by thread, and whether its `sched:sched_process_fork` is still to come.
+    processes: BTreeMap<i64, (i64, bool)>,
     backwards: u64,
     unknown_processes: u64,
     unrecorded_texts: u64,
@@ -101,6 +100,11 @@ pub(super) struct Converter {
 }
 
 impl Converter {
+    /// For records as the recorder stores them.
+    pub(super) fn of_recorder() -> Self {
+        Self { is_of_recorder: true, ..Self::default() }
+    }
+
     /// Takes the processes of the threads that there are.
     pub(super) fn know(&mut self, state: &InitialState) {
         self.processes.extend(processes(state));
@@ -122,23 +126,29 @@ impl Converter {
     /// declares, or a stack where these are contexts; otherwise only losses before it are written.
     pub(super) fn take(
         &mut self,
-        (record, printer): (&Record<'_>, Option<&Printer>),
+        (record, events): (&Record<'_>, &EventTable),
         held: &mut Option<Held>,
         to: (&Channel, &Trace),
         stream: &mut StreamWriter,
     ) -> Result<bool, ExportError> {
         let (channel, _) = to;
+        let rule = record.event_id().and_then(|id| channel.rules.get(id));
+        // In the order of time, which held events of several CPUs are not written in.
+        if let Some((rule, birth)) = rule.and_then(|rule| Some((rule, rule.births?))) {
+            self.birth(rule, birth, record.data);
+        }
         if !channel.stacks.any() {
             return self.record(record, to, stream);
         }
+        let printer = record.event_id().and_then(|id| events.get(id));
         let stack = printer.filter(|printer| printer.is_stack());
         if let (Some(stack), Some(held)) = (stack, held.as_mut())
-            && held.take(record, stack)
+            && held.take(record, stack, !self.is_of_recorder)
         {
             return Ok(true);
         }
         self.record_held(held.take(), to, stream)?;
-        if stack.is_none() && record.event_id().is_some_and(|id| channel.rules.get(id).is_some()) {
+        if stack.is_none() && rule.is_some() {
             *held = Some(Held::new(record, printer));
             return Ok(true);
         }
@@ -187,9 +197,6 @@ impl Converter {
             ty.encode(value, out);
         }
         self.fields(rule, event, record.data, out);
-        if let Some(birth) = rule.births {
-            self.birth(rule, birth, record.data);
-        }
         self.written += 1;
         Ok(true)
     }
@@ -278,23 +285,25 @@ impl Converter {
     }
 
     fn process_of(&mut self, thread: i64) -> i64 {
-        self.processes.get(&thread).copied().unwrap_or_else(|| {
-            self.unknown_processes += 1;
-            thread
-        })
+        self.processes.get(&thread).map_or_else(
+            || {
+                self.unknown_processes += 1;
+                thread
+            },
+            |(process, _)| *process,
+        )
     }
 
     /// Whether a new thread is one of its parent's process or begins its own is in `task:task_newtask`, which
-    /// comes right before `sched:sched_process_fork`.
+    /// comes before its `sched:sched_process_fork`.
     fn process_of_new(&mut self, thread: i64) -> i64 {
-        let process = match self.born.take() {
-            Some((born, process)) if born == thread => process,
-            _ => {
-                self.unknown_processes += 1;
-                thread
-            }
+        let process = if let Some((process, true)) = self.processes.get(&thread) {
+            *process
+        } else {
+            self.unknown_processes += 1;
+            thread
         };
-        self.processes.insert(thread, process);
+        self.processes.insert(thread, (process, false));
         process
     }
 
@@ -305,7 +314,7 @@ impl Converter {
             return;
         };
         let process = if flags & CLONE_THREAD != 0 { self.process_of(parent) } else { child };
-        self.born = Some((child, process));
+        self.processes.insert(child, (process, true));
     }
 
     /// What could not be carried over since this was asked.

@@ -92,7 +92,7 @@ pub use stream::PACKET as PACKET_BYTES;
 use stream::{EventHeader, StreamOptions, StreamWriter};
 use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
-use tracedat::ledger::Ledger;
+use tracedat::ledger::{EventChoice, Ledger};
 use tracedat::provenance::{BufferName, EventName};
 pub use writer::{ChannelContexts, Chunk, Taken, TraceWriter};
 
@@ -342,10 +342,14 @@ impl Ctf {
         Ok(())
     }
 
-    /// Names the events that may come into a channel, for what its metadata begin with.
-    fn choose_names(self, channel: &mut Channel, events: &EventTable) {
+    /// Names the events that a channel records from the beginning on, for the metadata's head.
+    fn choose_names(self, channel: &mut Channel, events: &EventTable, choices: &[EventChoice]) {
         if self == Self::Lttng {
-            lttng::choose_names(channel, events.iter());
+            let of_channel = choices.iter().filter(|choice| choice.channel == channel.buffer);
+            let recorded: BTreeSet<_> =
+                of_channel.filter_map(|choice| choice.event.split_once(':')).collect();
+            let is_recorded = |event: &&Printer| recorded.contains(&(event.system(), event.name()));
+            lttng::choose_names(channel, events.iter().filter(is_recorded));
         }
     }
 

@@ -122,6 +122,7 @@ impl TraceWriter {
         let mut trace = naming.empty_trace(&recording, state.as_ref());
         let mut names = BTreeSet::new();
         let printers: Vec<_> = recording.events().iter().collect();
+        let choices = Ledger::of(head).map_or_else(Vec::new, |ledger| ledger.choices);
         let mut channels = Vec::new();
         for buffer in head.buffers() {
             let Some(contexts) = wanted(&buffer.name) else {
@@ -134,7 +135,7 @@ impl TraceWriter {
                 let machine = recording.machine();
                 let mut channel = naming.channel(&buffer.name, &printers, machine, &mut names);
                 naming.declare_contexts(&mut channel, contexts, machine)?;
-                naming.choose_names(&mut channel, recording.events());
+                naming.choose_names(&mut channel, recording.events(), &choices);
                 trace.channels.push(channel);
             }
         }
@@ -193,7 +194,7 @@ impl TraceWriter {
             metadata,
             streams: Vec::new(),
             state: None,
-            converter: Converter::default(),
+            converter: Converter::of_recorder(),
             not_carried: NotCarried::default(),
             of_programs,
             streams_begin: 0,
@@ -234,12 +235,6 @@ impl TraceWriter {
         let recording = Recording::of_head(head);
         self.naming.set_clock(&mut self.trace.clock, &recording);
         self.events = recording.into_events();
-        let Self { naming, trace, channels, events, .. } = self;
-        for id in channels.iter() {
-            if let Some(channel) = trace.channels.get_mut(*id) {
-                naming.choose_names(channel, events);
-            }
-        }
     }
 
     /// Takes the provenance from a head, for metadata that are written again.
@@ -303,9 +298,8 @@ impl TraceWriter {
         let channel = channels.get(record.buffer).and_then(|id| trace.channels.get(*id));
         let stream = streams.get_mut(record.buffer).and_then(|cpus| cpus.get_mut(record.cpu as usize));
         let (Some(channel), Some(Some(stream))) = (channel, stream) else { return Ok(false) };
-        let printer = record.event_id().and_then(|id| events.get(id));
         let Stream { writer, held, .. } = stream;
-        converter.take((record, printer), held, (channel, trace), writer)
+        converter.take((record, events), held, (channel, trace), writer)
     }
 
     /// Writes the events whose stacks come no more: those from before this time, by the recording's clock. An

@@ -233,6 +233,36 @@ fn rotations_make_chunks_of_one_trace() {
 }
 
 #[test]
+fn threads_made_on_several_cpus_are_of_their_process() {
+    let dir = tempfile::tempdir().unwrap();
+    // Events wait for their stacks, on one CPU longer than on another.
+    let mut command = agent(dir.path(), ["record", "--format", "lttng", "-T", "-o", "out"]);
+    let mut recording =
+        Running::start(command.args(["-e", "task:task_newtask", "-e", "sched:sched_process_fork"]));
+    recording.wait_until_said("; Ctrl-C stops it", 1);
+    std::thread::scope(|scope| {
+        for cpu in 0..cpu_count() {
+            scope.spawn(move || {
+                workload::bind(&[cpu]);
+                (0..100).for_each(|_| std::thread::spawn(|| ()).join().unwrap());
+            });
+        }
+    });
+    recording.signal(libc::SIGTERM);
+    recording.wait().expect(0);
+    let (lines, _) = babeltrace(&dir.path().join("out"));
+    let number = |line: &str, field: &str| -> u32 {
+        let (_, value) = line.split_once(&format!(" {field} = ")).unwrap();
+        value.split([',', ' ']).next().unwrap().parse().unwrap()
+    };
+    let forks = lines.iter().filter(|line| line.contains(" sched_process_fork: "));
+    let own = forks.filter(|line| number(line, "parent_pid") == std::process::id());
+    let children: Vec<u32> = own.map(|line| number(line, "child_pid")).collect();
+    assert!(children.len() >= 100 * cpu_count(), "{}", children.len());
+    assert!(children.iter().all(|process| *process == std::process::id()), "{children:?}");
+}
+
+#[test]
 fn chunks_that_are_not_kept_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
