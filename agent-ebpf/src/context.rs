@@ -61,7 +61,7 @@ impl Current {
         status & TS_COMPAT != 0
     }
 
-    /// What the number of the call that the thread is in has beside itself: `COMPAT_CALL` or nothing.
+    /// The mark of a 32-bit call in the number of the thread's call: `COMPAT_CALL` or 0.
     #[inline(always)]
     pub fn call_mark(&self) -> u64 {
         if self.in_compat_syscall() { COMPAT_CALL } else { 0 }

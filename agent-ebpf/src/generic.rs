@@ -231,17 +231,17 @@ impl Body for Record<'_> {
     }
 }
 
-/// Marks the number of a 32-bit call at the start of an event's own fields.
+/// Marks the number of a 32-bit call, an `int` and its sign, at the start of an event's own fields.
 #[inline(always)]
 fn mark_call(fields: *mut u8) {
     if Current::get().in_compat_syscall() {
         // SAFETY: callers have room for eight bytes there, at a multiple of 4, and have filled them.
         let upper = unsafe { &mut *fields.add(4).cast::<u32>() };
-        *upper |= (COMPAT_CALL >> 32) as u32;
+        *upper = (COMPAT_CALL >> 32) as u32;
     }
 }
 
-/// What `Current::call_mark` says, for programs that the agent makes.
+/// `Current::call_mark`, for programs that the agent makes.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/call_mark")]
 extern "C" fn call_mark() -> u64 {

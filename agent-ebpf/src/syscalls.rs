@@ -93,7 +93,7 @@ fn enter<const OWN: u32>(ctx: *const u64) {
     let args = unsafe { record.add(16).cast::<u64>() };
     if current.in_compat_syscall() {
         // SAFETY: as above.
-        unsafe { put(record, 8, nr | COMPAT_CALL) };
+        unsafe { put(record, 8, u64::from(nr as u32) | COMPAT_CALL) };
         // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
         // SAFETY: the tracepoint's registers, and six words.
         unsafe { copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]) };
@@ -265,7 +265,10 @@ fn exit_first(ctx: *const u64) -> u64 {
 fn exit_raw<const OWN: u32>(ctx: *const u64, current: &Current) {
     let (regs, ret) = arguments(ctx);
     let (cookie, id) = (globals::raw_exit() - 1, globals::raw_exit_id());
-    let nr = i64::from(number(regs)) as u64 | current.call_mark();
+    let nr = match current.call_mark() {
+        0 => i64::from(number(regs)) as u64,
+        mark => u64::from(number(regs) as u32) | mark,
+    };
     exit::<OWN>(ctx, current, cookie, id, nr, ret);
 }
 

@@ -37,7 +37,7 @@ pub enum Subprogram {
     Strings,
     /// `fast_strings_drop`: forgets those that an earlier call has left to its exit.
     DropStrings,
-    /// `call_mark`: what the number of the thread's system call has beside itself.
+    /// `call_mark`: the mark of a 32-bit call, `COMPAT_CALL` or 0.
     CallMark,
 }
 

@@ -180,8 +180,13 @@ pub(crate) fn marks_calls(plan: &EventSlot) -> bool {
 /// Gives in R0 the number of the system call of the record at `record`, marked if it is of 32 bits. Takes R1
 /// to R5.
 pub(crate) fn load_call_number(code: &mut Assembler, record: Reg) {
+    let unmarked = code.label();
     code.call(Subprogram::CallMark);
     code.load(8, R1, record, COMMON_LEN as i16);
+    code.jump_imm(Jump::Equal, R0, 0, unmarked);
+    // The number is an `int`: the mark is in the place of its sign.
+    code.load(4, R1, record, COMMON_LEN as i16);
+    code.bind(unmarked);
     code.alu(Alu::Or, R0, R1);
 }
 
