@@ -18,13 +18,30 @@ pub fn split(number: i64) -> (bool, i64) {
 /// Calls of 32-bit programs on x86-64 by the names of the C library's headers
 /// (arch/x86/entry/syscalls/syscall_32.tbl), with a prefix.
 static IA32: LazyLock<Vec<Option<Box<str>>>> = LazyLock::new(|| {
-    let name = |call: syscalls::x86::Sysno| {
-        // `break` is a word of Rust.
-        let name = call.name().trim_start_matches("r#");
-        format!("{COMPAT_PREFIX}{name}").into_boxed_str()
-    };
-    (0..IA32_NUMBERS).map(|number| syscalls::x86::Sysno::new(number).map(name)).collect()
+    let name = |name: &str| format!("{COMPAT_PREFIX}{name}").into_boxed_str();
+    (0..IA32_NUMBERS).map(|number| Some(name(ia32_name(number)?))).collect()
 });
+
+fn ia32_name(number: usize) -> Option<&'static str> {
+    // `break` is a word of Rust.
+    syscalls::x86::Sysno::new(number).map(|call| call.name().trim_start_matches("r#"))
+}
+
+/// Lines `number name` of the 32-bit calls whose functions in the kernel are called otherwise than the calls,
+/// from `arch/x86/entry/syscalls/syscall_32.tbl`: the entry point without `sys_`.
+const IA32_FUNCTIONS: &str = include_str!("syscalls_x86_32.txt");
+
+/// Calls of 32-bit programs on x86-64 by the names of the kernel's functions, which the events of other
+/// tracers have, in the order of their numbers; `None` for a number that no call has.
+pub fn ia32_functions() -> Vec<Option<&'static str>> {
+    let mut functions: Vec<_> = (0..IA32_NUMBERS).map(ia32_name).collect();
+    for (number, function) in IA32_FUNCTIONS.lines().filter_map(|line| line.split_once(' ')) {
+        if let Some(name) = number.parse().ok().and_then(|number: usize| functions.get_mut(number)) {
+            *name = Some(function);
+        }
+    }
+    functions
+}
 /// More than x86 has.
 const IA32_NUMBERS: usize = 512;
 /// What names of 32-bit calls begin with, as those of LTTng's events do.
@@ -116,10 +133,14 @@ impl CallNames {
         let calls: BTreeSet<&str> = of_calls.filter_map(|event| call_of(event.name())).collect();
         let numbers: BTreeMap<&str, u64> =
             table.into_iter().flat_map(SyscallTable::all).map(|(number, name)| (name, number)).collect();
+        let functions = if table == Some(SyscallTable::X86_64) { ia32_functions() } else { Vec::new() };
+        let compat_numbers: BTreeMap<&str, i64> =
+            (COMPAT..).zip(functions).filter_map(|(number, function)| Some((function?, number))).collect();
         let named = calls.into_iter().map(|call| {
             let alias = KERNEL_NAMES.iter().find(|(kernel, _)| *kernel == call);
             let number = numbers.get(alias.map_or(call, |(_, of_machine)| of_machine));
-            (Box::from(call), number.map(|number| number.cast_signed()))
+            let function = call.strip_prefix(COMPAT_PREFIX).and_then(|function| compat_numbers.get(function));
+            (Box::from(call), function.copied().or(number.map(|number| number.cast_signed())))
         });
         Self { table, named: named.collect() }
     }
@@ -184,9 +205,12 @@ pub fn returns_to_interrupted(name: &str) -> bool {
     matches!(without_compat(name), "rt_sigreturn" | "sigreturn")
 }
 
-/// The name of a call without what tells that a program of 32 bits made it: `openat` of `compat_openat`.
+/// The name of a call without what tells that a program of 32 bits made it: `openat` of `compat_openat`, and
+/// `futex` of `compat_futex_time32`, which is the kernel's function.
 pub fn without_compat(name: &str) -> &str {
-    name.strip_prefix(COMPAT_PREFIX).unwrap_or(name)
+    let Some(name) = name.strip_prefix(COMPAT_PREFIX) else { return name };
+    let name = name.strip_prefix("ia32_").unwrap_or(name);
+    name.strip_suffix("_time32").unwrap_or(name)
 }
 
 /// The name of an error that system calls return, by its positive number: `ENOENT`, and those that only the
@@ -230,6 +254,48 @@ mod tests {
         assert_eq!([0, read].map(|number| both.name(number)), [Some("read"); 2]);
         assert_eq!(both.number_of("any"), None);
         assert_eq!(["read", "compat_close"].map(|name| both.number_of(name)), [Some(0), Some(COMPAT + 6)]);
+    }
+
+    #[test]
+    fn events_of_32_bit_calls_have_the_names_of_the_kernels_functions() {
+        let calls = [
+            ("getuid16", 24, "getuid"),
+            ("getuid", 199, "getuid32"),
+            ("old_select", 82, "select"),
+            ("select", 142, "_newselect"),
+            ("stat", 18, "oldstat"),
+            ("uname", 109, "olduname"),
+            ("umount", 52, "umount2"),
+            ("futex_time32", 240, "futex"),
+            ("futex", 422, "futex_time64"),
+            ("clock_gettime", 403, "clock_gettime64"),
+            ("ia32_pread64", 180, "pread64"),
+            // Not a function, but a call.
+            ("getuid32", 199, "getuid32"),
+        ];
+        let mut events = EventTable::new(crate::Machine::default());
+        for (id, (function, ..)) in (1..).zip(calls) {
+            let text = format!("name: sys_enter_compat_{function}\nID: {id}\nformat:\n\nprint fmt: \"\"\n");
+            events.add("syscalls", &text, &crate::NoNames).unwrap();
+        }
+        let names = CallNames::of(SyscallTable::of_machine("x86_64"), &events);
+        for (function, number, name) in calls {
+            let found = names.number_of(&format!("compat_{function}")).unwrap();
+            assert_eq!(found, COMPAT + number, "{function}");
+            assert_eq!(names.name(found), Some(&*format!("compat_{name}")), "{function}");
+        }
+        let functions = ia32_functions();
+        let others = IA32_FUNCTIONS.lines().map(|line| line.split_once(' ').unwrap());
+        for (number, function) in others {
+            assert_eq!(functions[number.parse::<usize>().unwrap()], Some(function));
+        }
+        let distinct: BTreeSet<&str> = functions.iter().flatten().copied().collect();
+        assert_eq!(distinct.len(), functions.iter().flatten().count());
+        // Where the machine is not known.
+        assert_eq!(
+            ["compat_futex_time32", "compat_ia32_pread64", "futex_time32"].map(without_compat),
+            ["futex", "pread64", "futex_time32"]
+        );
     }
 
     #[test]

@@ -197,9 +197,9 @@ fn is_state_dump(event: &str) -> bool {
     event.split_once(':').is_some_and(|(_, name)| is_of_state_dump(name))
 }
 
-/// The ledger of a recording of which the file has a part only: what was recorded and chosen, and nothing
-/// that was counted of all of it, but for the calls that no part has. Somebody may have left out all records of an event, so that one without any
-/// counts as recorded only if it did not fire.
+/// The ledger of a recording of which the file has a part only: what was recorded and chosen, and no count of
+/// the whole recording except `compat_calls`, as no part of it has records of these calls. Somebody may have
+/// left out all records of an event, so that one without any counts as recorded only if it did not fire.
 fn of_part(ledger: &Ledger, found: &ByEvent) -> Ledger {
     let is_found = |choice: &EventChoice| {
         let events = found.get(&choice.channel);

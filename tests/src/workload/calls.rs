@@ -182,9 +182,9 @@ pub(super) fn calls_under_ticks() {
     }
 }
 
-/// What [`calls_of_32_bits`] does: number, name and how often. Each number is another call of 64 bits; the
-/// last three have no namesake there, and 511 no name either.
-pub const COMPAT: [(u32, Option<&str>, usize); 8] = [
+/// What [`calls_of_32_bits`] does: number, name and how often. Each number is another call of 64 bits; 511 has
+/// no name.
+pub const COMPAT: [(u32, Option<&str>, usize); 13] = [
     (5, Some("open"), 2),
     (4, Some("write"), 10),
     (39, Some("mkdir"), 3),
@@ -192,12 +192,20 @@ pub const COMPAT: [(u32, Option<&str>, usize); 8] = [
     (20, Some("getpid"), 7),
     (195, Some("stat64"), 4),
     (102, Some("socketcall"), 5),
+    // The kernel's functions have other names, some of them those of other calls.
+    (24, Some("getuid"), 8),
+    (199, Some("getuid32"), 9),
+    (82, Some("select"), 11),
+    (142, Some("_newselect"), 12),
+    (240, Some("futex"), 13),
     (511, None, 6),
 ];
 
 /// Calls of the 32-bit table, which a program of 64 bits can make, too: `mkdir` fails (`ENOENT`), and `write`
 /// writes 7 bytes each time. Their strings are where pointers of 32 bits reach.
 pub(super) fn calls_of_32_bits() {
+    // SAFETY: the handler does nothing but what handlers may.
+    unsafe { libc::signal(libc::SIGSEGV, refused as *const () as libc::sighandler_t) };
     // SAFETY: a new mapping.
     let low = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
@@ -227,11 +235,27 @@ pub(super) fn calls_of_32_bits() {
                 20 => ([0; 3], Some(std::process::id().cast_signed())),
                 195 => ([absent, low as u32 + 512, 0], Some(-libc::ENOENT)),
                 102 => ([0; 3], Some(-libc::EINVAL)),
+                24 | 199 => ([0; 3], None),
+                82 => ([16, 0, 0], Some(-libc::EFAULT)),
+                // The last argument is whatever the register has.
+                142 => ([u32::MAX, 0, 0], None),
+                240 => ([low as u32 + 512, (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u32, 1], Some(0)),
                 _ => ([0; 3], Some(-libc::ENOSYS)),
             };
             let result = call_of_32_bits(number, arguments);
             assert!(expected.is_none_or(|expected| expected == result), "{number}: {result}");
         }
+    }
+}
+
+/// Ends the program with a reason where the kernel has no calls of 32 bits (`CONFIG_IA32_EMULATION`,
+/// `ia32_emulation=`): the instruction is not allowed there.
+extern "C" fn refused(_: libc::c_int) {
+    let text = b"this kernel refuses system calls of 32 bits (int $0x80): CONFIG_IA32_EMULATION is needed\n";
+    // SAFETY: what a handler may call; the text is whole.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        libc::_exit(1);
     }
 }
 

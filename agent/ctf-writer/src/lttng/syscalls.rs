@@ -5,32 +5,16 @@
 //! a table of x86-64; calls of 32-bit programs have names alone. Texts are in the former only, and only where
 //! the kernel or the recorder has read them.
 
-use std::collections::BTreeMap;
-
 use super::super::schema::{CallEvents, Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
 use super::{names, texts};
-use ftrace_event::syscalls::{CallNames, SyscallTable, split, without_compat};
+use ftrace_event::syscalls::ia32_functions;
 use ftrace_event::{Meaning, Printer};
-
-/// More than a table has.
-const NUMBERS: u32 = 512;
 
 /// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long,
 /// `p` pointer. Made from `arch/x86/entry/syscalls/syscall_64.tbl` and the formats of tracefs' `syscalls` of
 /// Linux 6.18.
 const TABLE: &str = include_str!("syscalls_x86_64.txt");
-
-/// Lines `number name` of the 32-bit calls whose functions in the kernel, which LTTng's events have their
-/// names of, are called otherwise than the calls. From `arch/x86/entry/syscalls/syscall_32.tbl`: the entry
-/// point without `sys_`.
-const COMPAT_FUNCTIONS: &str = include_str!("syscalls_x86_32.txt");
-
-/// The names that LTTng has for 32-bit calls, by number, as far as they are others than those of the calls.
-fn compat_functions() -> BTreeMap<i64, &'static str> {
-    let lines = COMPAT_FUNCTIONS.lines().filter_map(|line| line.split_once(' '));
-    lines.filter_map(|(number, name)| Some((number.parse().ok()?, name))).collect()
-}
 
 /// The number of a system call on x86-64.
 pub fn number(call: &str) -> Option<u32> {
@@ -156,13 +140,10 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
     };
     declare("unknown", fields.to_vec());
     let fields: Vec<Field> = fields.iter().filter(|field| field.name != "id").cloned().collect();
-    let functions = compat_functions();
-    for (number, name) in CallNames::from(Some(SyscallTable::X86_64)).iter(NUMBERS) {
-        if let (true, call) = split(number)
-            && let Ok(index) = usize::try_from(call)
-        {
-            let name = functions.get(&call).copied().unwrap_or_else(|| without_compat(name));
-            compat.set(index, declare(name, fields.clone()));
+    // LTTng's events have the names of the kernel's functions.
+    for (number, function) in (0..).zip(ia32_functions()) {
+        if let Some(function) = function {
+            compat.set(number, declare(function, fields.clone()));
         }
     }
     Choice::SystemCall { number, tables: [native, compat] }
@@ -230,7 +211,6 @@ mod tests {
         }
         let names: BTreeSet<&str> = declared.iter().map(|event| event.name.as_str()).collect();
         assert_eq!(names.len(), declared.len());
-        assert_eq!(compat_functions().len(), COMPAT_FUNCTIONS.lines().count());
     }
 
     #[test]
