@@ -33,8 +33,8 @@ const fn layout() -> u64 {
     mix_fields!(sum,
         CpuControl {
             enabled, consumed, ring_base, ring_pages, preempt_count, wake_pages, reader, wake_asked, side, cpu,
-            switch_owed, hold, asked_seen, paused, row, self_tgid, compat_calls, agent_line_end, head, page, offset,
-            last_time, events, busy, side_tail, side_head, page_start_events, marked_lost, overwritten, lost, names_lost
+            switch_owed, hold, asked_seen, paused, row, self_tgid, compat_calls, compat_counter, agent_line_end, head,
+            page, offset, last_time, events, busy, side_tail, side_head, page_start_events, marked_lost, overwritten, lost, names_lost
         }
         CpuBorder { head, events, lost, marked_lost, overwritten, names_lost, compat_calls, noted }
         SideEntry { marker, time, cookie, size, stacks_at, kernel_stack, user_stacks }

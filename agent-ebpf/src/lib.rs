@@ -206,11 +206,14 @@ pub struct CpuControl {
     /// another one has another.
     pub self_tgid: u32,
     /// 32-bit system calls of threads that are recorded, whichever they are: `syscalls:*` has no events of
-    /// them. Written by programs, here for want of room below: only programs of such calls do so. Needs
-    /// `COUNTS_COMPAT`.
+    /// them. Written by the programs that `compat_counter` chooses, here for want of room below: only
+    /// programs of such calls do so.
     pub compat_calls: u64,
+    /// Which programs count these calls, one of all that there are ([`compat_counter`]). Written by the agent,
+    /// also while events come.
+    pub compat_counter: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 3],
+    pub agent_line_end: [u64; 2],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
@@ -239,6 +242,21 @@ pub struct CpuControl {
     pub lost: [u64; LossCause::COUNT],
     /// Thread names that found the `NAMES` buffer full.
     pub names_lost: u64,
+}
+
+/// Values of [`CpuControl::compat_counter`].
+pub mod compat_counter {
+    /// No program counts.
+    pub const NONE: u64 = 0;
+    /// The program at the entry of system calls.
+    pub const ENTRY: u64 = 0;
+    /// The program at their exit.
+    pub const EXIT: u64 = 1;
+
+    /// The program at `hook` of the programs with this generation, which is not 0.
+    pub const fn of(generation: u32, hook: u64) -> u64 {
+        (generation as u64) << 1 | hook
+    }
 }
 
 /// Values of [`CpuControl::hold`].
@@ -677,7 +695,8 @@ pub mod globals {
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
     pub const TASK_STATUS: &str = "TASK_STATUS";
-    /// `u32`: non-zero where 32-bit calls are counted in [`super::CpuControl::compat_calls`].
+    /// `u32`: the generation of programs that may be chosen to count in [`super::CpuControl::compat_calls`]; 0
+    /// of others.
     pub const COUNTS_COMPAT: &str = "COUNTS_COMPAT";
     /// `u32`: non-zero where `SYSCALLS` has an event at the entry of some system call.
     pub const NAMED_ENTER: &str = "NAMED_ENTER";

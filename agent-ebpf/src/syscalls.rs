@@ -5,7 +5,7 @@
 //!
 //! Registers are those of x86-64. The agent does not load these programs elsewhere.
 
-use agent_ebpf::{COMPAT_CALL, SYSCALL_SLOTS, SyscallSlot};
+use agent_ebpf::{COMPAT_CALL, SYSCALL_SLOTS, SyscallSlot, compat_counter};
 use core::mem::MaybeUninit;
 
 use crate::{
@@ -120,14 +120,17 @@ fn stay_apart() {
 fn enter_named(ctx: *const u64) {
     let (_, nr) = arguments(ctx);
     let current = Current::get();
-    if current.in_compat_syscall() {
-        leave_out(ctx);
+    if globals::counts_compat() != 0 && current.in_compat_syscall() {
+        leave_out(compat_counter::ENTRY);
         return;
     }
     if nr >= SYSCALL_SLOTS as u64 {
         return;
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.enter != 0) else { return };
+    if globals::counts_compat() == 0 && current.in_compat_syscall() {
+        return;
+    }
     if globals::named_strings() != 0 && slot.strings[0] != 0 {
         enter_with_strings(ctx, slot);
         return;
@@ -142,11 +145,13 @@ fn enter_named(ctx: *const u64) {
 /// Counts a 32-bit call, of which `syscalls:*` has no event, as in the kernel (`trace_get_syscall_nr`,
 /// kernel/trace/trace_syscalls.c).
 #[inline(never)]
-fn leave_out(_: *const u64) -> u64 {
-    if globals::counts_compat() == 0 {
+fn leave_out(hook: u64) -> u64 {
+    let Some(ctl) = CONTROL.get_ptr_mut(context::cpu(), globals::control_len()) else { return 0 };
+    // SAFETY: the map's value, of which this is a member.
+    let counter = atomic::load(unsafe { &raw const (*ctl).compat_counter });
+    if counter != compat_counter::of(globals::counts_compat(), hook) {
         return 0;
     }
-    let Some(ctl) = CONTROL.get_ptr_mut(context::cpu(), globals::control_len()) else { return 0 };
     // SAFETY: the map's value, of which this is a member.
     let is_recorded = atomic::load(unsafe { &raw const (*ctl).enabled }) != 0;
     if is_recorded && tasks::judge(ctl, &Current::get(), 0, || None) == Verdict::Wanted {
@@ -283,16 +288,17 @@ pub(crate) fn number(regs: *const u64) -> i32 {
 fn exit_named(ctx: *const u64, current: &Current) {
     let (regs, _) = arguments(ctx);
     let nr = number(regs);
-    if current.in_compat_syscall() {
-        if globals::named_enter() == 0 {
-            leave_out(ctx);
-        }
+    if globals::counts_compat() != 0 && current.in_compat_syscall() {
+        leave_out(compat_counter::EXIT);
         return;
     }
     if nr as u32 >= SYSCALL_SLOTS as u32 {
         return;
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.exit != 0) else { return };
+    if globals::counts_compat() == 0 && current.in_compat_syscall() {
+        return;
+    }
     // `syscall_get_return_value`.
     // SAFETY: the tracepoint's registers, with an offset in the kernel's `struct pt_regs`.
     let ret = unsafe { regs.add(reg::AX).read_volatile() };

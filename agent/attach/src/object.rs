@@ -90,8 +90,6 @@ pub struct ProgramOptions {
     pub preemptible: bool,
     /// Whether some program keeps track of nested calls.
     pub tracks_calls: bool,
-    /// Whether these programs count system calls of 32-bit programs.
-    pub counts_compat: bool,
     /// The memory of the map that the programs count in, if they count instead of recording.
     pub map: Option<Sizes>,
 }
@@ -227,7 +225,7 @@ pub(super) fn create_object(
         (globals::TASK_NR_MIGRATIONS, layout.task_nr_migrations),
         (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
         (globals::TASK_STATUS, layout.task_status),
-        (globals::COUNTS_COMPAT, options.counts_compat.into()),
+        (globals::COUNTS_COMPAT, if options.map.is_none() { options.generation } else { 0 }),
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
         (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
         (globals::NAMED_FLAGS, call_flags()),

@@ -103,7 +103,6 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         layout: KernelLayout::from_btf(btf),
         preemptible: false,
         tracks_calls: false,
-        counts_compat: false,
         map: None,
     };
     for (_, event, slot) in &planned {

@@ -15,8 +15,7 @@ use attach::fast::{FastLinks, FastState};
 use attach::hook::{HookLinks, HooksState};
 use attach::ring::{Control, RingId};
 use attach::{
-    Attachment, AttachmentState, Borders, ChannelMaps, Misses, PartState, ProgramOptions, Programs,
-    ProgramsState, SharedMaps,
+    Attachment, AttachmentState, Borders, ChannelMaps, Misses, PartState, Programs, ProgramsState, SharedMaps,
 };
 use bpf::LoadError;
 use stdx::handover::{Descriptors, Missing};
@@ -158,10 +157,7 @@ impl Channel {
         channel: &ChannelOptions,
         maps: Option<&SharedMaps>,
     ) -> Result<Self, CaptureError> {
-        let counter = options.compat_counter().and_then(|index| options.channels.get(index));
-        let counts_compat = counter.is_some_and(|counter| counter.name == channel.name);
-        let options_of_all = program_options(options, channel, FIRST)?;
-        let programs = Programs::load(&ProgramOptions { counts_compat, ..options_of_all }, maps)?;
+        let programs = Programs::load(&program_options(options, channel, FIRST)?, maps)?;
         let mut loaded = Self {
             links: Links::default(),
             programs,
@@ -322,6 +318,12 @@ impl Channel {
         (0..=capacity.checked_sub(count)?)
             .map(|first| first..first + count)
             .find(|slots| slots.clone().all(is_free))
+    }
+
+    /// The generation of the programs that record the event with this slot.
+    pub(super) fn generation_of(&self, slot: usize) -> u32 {
+        let added = self.added.iter().find(|added| added.slots.contains(&slot));
+        added.map_or(FIRST, |added| added.programs.generation())
     }
 
     /// The control blocks of these CPUs, in all sets of rings.

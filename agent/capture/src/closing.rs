@@ -32,12 +32,22 @@ pub(super) struct Common<'a> {
 }
 
 impl Common<'_> {
+    /// How many calls of 32-bit programs the programs of events of single calls left out; `None` if there
+    /// were no such programs, or the archive has not all channels that have some.
+    fn compat_calls(&self, cpus: &[Counted]) -> Option<u64> {
+        let mut channels = self.options.without_compat(self.left_out).map(|(channel, ..)| channel).peekable();
+        channels.peek()?;
+        let has = |channel| cpus.iter().any(|cpu| index_of(cpu.stored.stream.channel) == channel);
+        channels.all(has).then(|| cpus.iter().map(|cpu| cpu.since_begin.compat_calls).sum())
+    }
+
     /// Gives what was stored in an archive.
     pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, pauses, .. } =
             archive;
         drop(writers);
         let Closing { ended, covered_to, ended_ns, mut cpus, cmdlines, misses, failure, part } = closing;
+        let compat_calls = self.compat_calls(&cpus);
         // Whoever follows or recovers it knows the sets of rings by their numbers.
         let numbered = manifest.channels.clone();
         sets::resolve(&mut manifest.channels, self.owner);
@@ -64,12 +74,6 @@ impl Common<'_> {
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
         let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
-        let compat_calls = self.options.compat_counter().and_then(|counter| {
-            let its = cpus.iter().filter(|cpu| index_of(cpu.stored.stream.channel) == counter);
-            let counts: Vec<u64> = its.map(|cpu| cpu.since_begin.compat_calls).collect();
-            // An archive may have other channels only.
-            (!counts.is_empty()).then(|| counts.iter().sum::<u64>())
-        });
         let stats = Stats {
             duration: began
                 .map(|began| ended.saturating_duration_since(began).saturating_sub(pauses.duration(ended)))

@@ -66,6 +66,9 @@ pub struct Manifest {
     /// that of more threads than others. A channel with sets of rings has its own name here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<EventChoice>,
+    /// [`Ledger::marks_compat`](tracedat::ledger::Ledger::marks_compat).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marks_compat: Option<bool>,
     /// One more than the highest CPU id.
     pub cpu_count: u32,
     /// Random number of this recording.
@@ -132,6 +135,7 @@ impl Manifest {
             channels: Vec::new(),
             only: Vec::new(),
             choices: Vec::new(),
+            marks_compat: None,
             cpu_count: 1,
             trace_id: random_id(),
             proc_maps: Vec::new(),
@@ -361,6 +365,7 @@ mod tests {
             }],
             only: vec!["CPUs 0-3".into()],
             choices: vec![EventChoice { event: "a:b".into(), is_sampled: true, ..EventChoice::default() }],
+            marks_compat: Some(false),
             cpu_count: 4,
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],

@@ -150,7 +150,6 @@ impl OfAll<'_> {
             layout: self.layout,
             preemptible: channel.facts().preemptible,
             tracks_calls: channel.facts().tracks_calls,
-            counts_compat: false,
             map: channel.map,
         })
     }

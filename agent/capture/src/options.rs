@@ -2,10 +2,10 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
-use agent_ebpf::{EventSlot, slot_flags};
+use agent_ebpf::{EventSlot, compat_counter, slot_flags};
 use serde::{Deserialize, Serialize};
 
-use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId, maps::MapOptions};
+use super::{CtfOptions, Destination, LeftOut, Manifest, SetOptions, StreamId, maps::MapOptions};
 use attach::KernelLayout;
 use compile::aggregate::Sizes;
 use compile::context::Counters;
@@ -54,6 +54,15 @@ pub struct CaptureEvent {
 }
 
 impl CaptureEvent {
+    /// Which of the fast lane's programs records it ([`compat_counter`]), if it is of a single system call.
+    pub(super) fn call_hook(&self) -> Option<u64> {
+        match &self.lane {
+            Lane::Fast(FastEvent(Kind::Call(Call::Enter { .. }))) => Some(compat_counter::ENTRY),
+            Lane::Fast(FastEvent(Kind::Call(Call::Exit { .. }))) => Some(compat_counter::EXIT),
+            _ => None,
+        }
+    }
+
     /// The system call whose strings the event's own program copies.
     pub(crate) fn own_strings(&self) -> Option<Call> {
         let own = self.own.as_ref().filter(|_| matches!(self.lane, Lane::Generic))?;
@@ -261,11 +270,6 @@ impl ChannelOptions {
         }
     }
 
-    /// The events that are recorded from the beginning.
-    fn first_events(&self) -> impl Iterator<Item = &CaptureEvent> {
-        self.events.iter().filter(|event| event.active.since.is_none())
-    }
-
     /// The events that have or may have records in the archive that is recorded to.
     pub(super) fn current(&self) -> impl Iterator<Item = &CaptureEvent> {
         self.events.iter().filter(|event| !event.active.is_over)
@@ -354,33 +358,29 @@ impl CaptureOptions {
         excludes && self.layout.preempt_count.is_none()
     }
 
-    /// The channel whose programs count system calls of 32-bit programs, by its index: the first one with
-    /// events of single calls, which leave them out, unless an event of all calls has them, in any channel
-    /// and lane. Programs at the entry count them where there are any; the kernel may have refused those.
-    pub(super) fn compat_counter(&self) -> Option<usize> {
-        let mut first_events = self.channels.iter().flat_map(ChannelOptions::first_events);
-        if first_events.any(|event| event.slot.flags & slot_flags::ANY_SYSCALL != 0) {
-            return None;
-        }
-        self.channels.iter().position(|channel| {
-            let has = |is_wanted: fn(&Call) -> bool| {
-                channel.first_events().any(|event| match &event.lane {
-                    Lane::Fast(FastEvent(Kind::Call(call))) => is_wanted(call),
-                    _ => false,
-                })
-            };
-            let mut names = channel.first_events().map(|event| &event.name);
-            has(|call| matches!(call, Call::Enter { .. }))
-                || has(|call| matches!(call, Call::Exit { .. }))
-                    && !names.any(|name| name.starts_with("syscalls:sys_enter_"))
-        })
+    /// The events whose programs leave out calls of 32-bit programs, but for those that the kernel refused:
+    /// the index of the channel, the slot and the [hook](CaptureEvent::call_hook).
+    pub(super) fn without_compat<'o>(
+        &'o self,
+        left_out: &'o [LeftOut],
+    ) -> impl Iterator<Item = (usize, usize, u64)> {
+        let is_refused = |event: &CaptureEvent| {
+            event.active.since.is_none() && left_out.iter().any(|left_out| left_out.event == event.name)
+        };
+        let of_channel = move |(index, channel): (usize, &'o ChannelOptions)| {
+            let events = channel.events.iter().enumerate().filter(|(_, event)| !event.active.is_over);
+            let events = events.filter(move |(_, event)| !is_refused(event));
+            events.filter_map(move |(slot, event)| Some((index, slot, event.call_hook()?)))
+        };
+        self.channels.iter().enumerate().flat_map(of_channel)
     }
 
     /// Whether numbers of 32-bit system calls are marked in events of all calls. `None` if there are no such
-    /// events, or the machine has no such marks.
+    /// events, or the machine runs no 32-bit programs that kernels tell apart by their numbers.
     pub(super) fn marks_compat(&self) -> Option<bool> {
-        let mut of_all = self.events().filter(|event| event.name.starts_with("raw_syscalls:")).peekable();
-        of_all.peek().filter(|_| cfg!(target_arch = "x86_64"))?;
+        let events = self.channels.iter().flat_map(ChannelOptions::current);
+        let mut of_all = events.filter(|event| event.name.starts_with("raw_syscalls:")).peekable();
+        of_all.peek().filter(|_| cfg!(any(target_arch = "x86_64", target_arch = "aarch64")))?;
         let KernelLayout { task_pid, task_tgid, task_status, .. } = self.layout;
         let is_known = [task_pid, task_tgid, task_status].iter().all(|offset| *offset != 0);
         Some(is_known && of_all.all(|event| event.slot.flags & slot_flags::ANY_SYSCALL != 0))

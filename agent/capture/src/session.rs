@@ -41,7 +41,7 @@ use super::{
     user_symbols::MappingReader,
     watch::WatchOptions,
 };
-use agent_ebpf::slot_flags;
+use agent_ebpf::{compat_counter, slot_flags};
 use attach::detach::AttachTurn;
 use attach::ring::{Control, NameStream, RingId};
 use attach::{Misses, ProbeError, TaskTracker};
@@ -269,6 +269,7 @@ impl Session {
         let told = Told::new(&options.manifest.only, options.scope.as_ref());
         options.manifest.only = told.lines();
         options.manifest.choices = event_choices(&options, &[]);
+        options.manifest.marks_compat = options.marks_compat();
         let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
@@ -301,6 +302,7 @@ impl Session {
                     #[cfg(feature = "debug-programs")]
                     _program_log: prepared.program_log,
                 };
+                session.choose_compat_counter();
                 if !session.left_out.is_empty()
                     && let Err(error) = session.describe()
                 {
@@ -370,6 +372,24 @@ impl Session {
     fn not_attached(&self) -> Vec<&str> {
         let left_out = self.left_out.iter().map(|left_out| left_out.event.as_str());
         left_out.chain(self.refused.iter().map(String::as_str)).collect()
+    }
+
+    /// Has one of the programs that leave out calls of 32-bit programs count them, if there is one: at the
+    /// entry of calls rather than at their exit.
+    fn choose_compat_counter(&self) {
+        let active = self.options.without_compat(&self.left_out).filter_map(|(index, slot, hook)| {
+            let event = self.options.channels.get(index)?.events.get(slot)?;
+            let generation = self.channels.get(index)?.generation_of(slot);
+            event.active.until.is_none().then_some((hook, index, generation))
+        });
+        let chosen = active.min();
+        for (index, channel) in self.channels.iter().enumerate() {
+            let counter = match chosen {
+                Some((hook, of, generation)) if of == index => compat_counter::of(generation, hook),
+                _ => compat_counter::NONE,
+            };
+            channel.controls(&self.options.cpus).for_each(|control| control.set_compat_counter(counter));
+        }
     }
 
     /// Events that the kernel refused and that were not requested by name.

@@ -49,11 +49,11 @@ pub struct Stats {
     pub leaves_out_interrupts: bool,
     /// Thread names that could not be noted when they changed. `None` if that is not known.
     pub names_lost: Option<u64>,
-    /// System calls that 32-bit programs made, whichever were asked for: there are no events of single ones.
-    /// `None` if they were not counted, as where events of all calls have them.
+    /// System calls of 32-bit programs that the fast lane's programs of single calls left out, whichever
+    /// calls they are of. `None` without such programs.
     pub compat_calls: Option<u64>,
     /// Whether events of all system calls have marks in the numbers of 32-bit ones. `None` without such
-    /// events, and on other machines than x86-64.
+    /// events, and on machines other than x86-64 and 64-bit ARM.
     pub marks_compat: Option<bool>,
     /// Control groups of the recording's scope that were removed meanwhile.
     pub vanished_cgroups: Vec<String>,

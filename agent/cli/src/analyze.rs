@@ -428,15 +428,22 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
     for only in &covered.only {
         text += &format!("unknown: what others did; recorded were only {}\n", terminal::name(only));
     }
-    if let Some(calls @ 1..) = covered.compat_calls {
+    if let Some(calls @ 1..) = covered.compat_calls_of_all {
+        let of_all = if covered.compat_calls.is_some() { "" } else { " in the whole recording" };
         text += &format!(
-            "unknown: what 32-bit programs did; they made {} system calls, none of which syscalls:* can have: raw_syscalls has them\n",
+            "unknown: what 32-bit programs did in system calls; syscalls:* left out {} of them{of_all}; record raw_syscalls to have them\n",
             count(calls)
         );
     }
-    if covered.compat_unmarked {
-        text += "unknown: which system calls are those of 32-bit programs; this kernel does not say, and they have the names of 64-bit calls with the same numbers\n";
-    }
+    text += match covered.compat_unmarked {
+        Some(false) => "",
+        Some(true) => {
+            "unknown: which system calls are those of 32-bit programs; this kernel does not say, and they have the names of 64-bit calls with the same numbers\n"
+        }
+        None => {
+            "unknown: whether 32-bit programs made any of the system calls; if so, they have the names of 64-bit calls with the same numbers\n"
+        }
+    };
     for event in &covered.unjoined {
         text += &format!(
             "unknown: when what {} begins has ended; filters, sampling or a choice of threads or CPUs left out others than of its end\n",

@@ -96,7 +96,7 @@ fn remarks(text: &mut String, stats: &Stats, filtered: bool) {
     if let Some(calls @ 1..) = stats.compat_calls {
         let _ = writeln!(
             text,
-            "32-bit programs made {} system calls, none of which syscalls:* can have: raw_syscalls has them",
+            "syscalls:* left out {} system calls of 32-bit programs, which only raw_syscalls has",
             count(calls)
         );
     }

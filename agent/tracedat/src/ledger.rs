@@ -86,13 +86,14 @@ pub struct Ledger {
     /// Thread names that could not be noted when they changed.
     #[serde(default)]
     pub names_lost: Option<u64>,
-    /// System calls that 32-bit programs made, whichever were asked for: there are no events of single ones.
-    /// Absent if they were not counted.
+    /// System calls of 32-bit programs that the fast lane's programs of single calls (`syscalls:*`) left out,
+    /// whichever calls those are of. `raw_syscalls:*` has them, if it was recorded. Absent without such
+    /// programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compat_calls: Option<u64>,
     /// Whether events of all system calls have marks in the numbers of 32-bit ones, without which these look
-    /// like numbers of 64-bit calls. Absent without such events, on other machines than x86-64, and where
-    /// nobody knows.
+    /// like numbers of 64-bit calls. Absent without such events, on machines other than x86-64 and 64-bit
+    /// ARM, and in files of older recorders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marks_compat: Option<bool>,
     /// By buffer and CPU.
@@ -153,6 +154,24 @@ impl Ledger {
     pub fn unknown() -> Self {
         let only = UNKNOWN_CHOICE.map(str::to_owned).into();
         Self { version: VERSION, part: true, only, ..Self::default() }
+    }
+
+    /// The events of which something is known: `system:name`, one of several buffers more than once.
+    pub fn event_names(&self) -> impl Iterator<Item = &str> {
+        let silent = self.silent.iter().flatten().flat_map(|of| &of.events);
+        let fired = self.events.iter().flatten().map(|row| &row.event);
+        fired.chain(self.choices.iter().map(|choice| &choice.event)).chain(silent).map(String::as_str)
+    }
+
+    /// Whether each firing of an event on the threads and CPUs that were recorded is in one buffer, or counted
+    /// as lost there: from the beginning to the end, without a filter and without sampling.
+    pub fn has_all_of(&self, event: &str) -> bool {
+        let is_always = |row: &LedgerEvent| row.since_ns.is_none() && row.until_ns.is_none();
+        let mut fired = self.events.iter().flatten();
+        let mut silent = self.silent.iter().flatten().flat_map(|of| &of.events);
+        fired.any(|row| row.event == event && is_always(row) && !row.choice().is_chosen())
+            || self.choices.iter().any(|of| of.event == event && !of.every_thread && !of.is_chosen())
+            || silent.any(|of| of == event)
     }
 
     /// What is known of each event that fired, or of all in [`Ledger::choices`].

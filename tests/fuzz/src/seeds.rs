@@ -493,6 +493,7 @@ fn manifest((compression, stacks): (Compression, bool), is_archive: bool) -> Res
             .collect(),
         only: Vec::new(),
         choices: Vec::new(),
+        marks_compat: Some(true),
         is_assumed: false,
         cpu_count: 2,
         trace_id: 7,

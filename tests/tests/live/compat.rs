@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use integration_tests::{
 use ftrace_event::syscalls::ia32_functions;
     answers, babeltrace, ctf,
     harness::{agent, ledger_in_info, run},
-    perfetto, trace_cmd,
+    perfetto,
+    session::{add, events, start, stop},
+    trace_cmd,
     workload::{self, COMPAT},
 };
 use serde_json::{Value, json};
+use spec::{ChannelSpec, RecordingSpec};
 
 /// The bit of a number of the other table.
 const MARK: u64 = 1 << 32;
@@ -64,7 +68,7 @@ fn records_and_answers_have_them_by_their_own_names() {
         assert_eq!(ledger_in_info(&file)["marks_compat"], true, "{lane}");
         let answer = answers::answer("syscalls", &file, &[]);
         let covered = &answer["covered"];
-        assert_eq!((&covered["compat_calls"], &covered["compat_unmarked"]), (&json!(null), &json!(false)));
+        assert_eq!((&covered["compat_calls"], &covered["compat_unmarked"]), (&json!(0), &json!(false)));
         let calls = answers::list(&answer, "calls");
         for (number, name, times) in COMPAT {
             let number = MARK | u64::from(number);
@@ -114,34 +118,108 @@ fn events_of_single_calls_leave_them_out_and_count_them() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path();
     let all: u64 = made().values().sum();
+    let file = dir.join("out.dat");
     let counted = |args: &[&str]| {
         let (_, said) = record(dir, args);
-        let calls = ledger_in_info(&dir.join("out.dat"))["compat_calls"].as_u64();
-        assert_eq!(said.contains("32-bit programs made"), calls.is_some(), "{said}");
+        let calls = ledger_in_info(&file)["compat_calls"].as_u64();
+        assert_eq!(said.contains("of 32-bit programs"), calls.is_some(), "{said}");
         calls
     };
+    let missing = |args: &[&str]| answers::answer("syscalls", &file, args)["covered"]["compat_calls"].clone();
     for events in ["syscalls:*", "syscalls:sys_enter_mkdir", "syscalls:sys_exit_*"] {
         assert_eq!(counted(&["-e", events]), Some(all), "{events}");
-        let report = trace_cmd::report(&dir.join("out.dat"), &[]);
+        // There is no answer without entries and exits.
+        if events == "syscalls:*" {
+            assert_eq!(missing(&[]), all, "{events}");
+        }
+        let report = trace_cmd::report(&file, &[]);
         assert!(!report.contains("/absent/compat") && !report.contains("sys_exit_mkdir"), "{report}");
     }
     assert_eq!(counted(&["-e", "syscalls:*", "-B", "other", "-e", "syscalls:*"]), Some(all));
-    let answer = answers::answer("syscalls", &dir.join("out.dat"), &[]);
-    assert_eq!(answer["covered"]["compat_calls"], all);
-    // Nobody counts them there, or they are recorded, in whichever lane and buffer.
-    assert_eq!(counted(&["-e", "syscalls:sys_enter_openat", "--lane", "generic"]), None);
-    assert_eq!(counted(&["-e", "syscalls:*", "-e", "raw_syscalls"]), None);
+    assert_eq!(missing(&[]), all);
+    // They were counted for the whole recording.
+    for part in [["--cpu", "0"], ["--comm", "*"], ["--from", "0"]] {
+        assert_eq!(missing(&part), json!(null), "{part:?}");
+    }
+    // Nobody counts them there.
+    assert_eq!(counted(&["-e", "syscalls:*_openat", "--lane", "generic"]), None);
+    assert_eq!(missing(&[]), json!(null));
+    assert_eq!(counted(&["-e", "sched"]), None);
+    // All are recorded, in whichever buffer.
+    for buffer in [&[][..], &["-B", "other"]] {
+        let args = [&["-e", "syscalls:*"], buffer, &["-e", "raw_syscalls"]].concat();
+        assert_eq!(counted(&args), Some(all), "{args:?}");
+        assert_eq!((missing(&[]), missing(&["--cpu", "0"])), (json!(0), json!(0)), "{args:?}");
+    }
     assert_eq!(recorded(dir, "sys_enter").0, made());
     let filtered = ["-e", "syscalls:*", "-e", "raw_syscalls:sys_exit", "-f", "id >= 0x100000000"];
-    assert_eq!(counted(&filtered), None);
+    assert_eq!(counted(&filtered), Some(all));
+    assert_eq!(missing(&[]), all);
     assert_eq!(recorded(dir, "sys_exit").0, made());
-    assert_eq!(counted(&["-e", "syscalls:*", "-B", "other", "-e", "raw_syscalls"]), None);
-    assert_eq!(counted(&["-e", "sched"]), None);
     // Those that maps count are not in the file.
     assert_eq!(counted(&["-e", "syscalls:*", "--count", "raw_syscalls:sys_enter by id"]), Some(all));
 }
 
 #[test]
+/// Whichever of the programs counts that leave them out, each call is counted once, as long as there is one.
+#[test]
+fn calls_that_are_left_out_are_counted_while_events_come_and_go() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let file = dir.join("t.dat");
+    let all: u64 = made().values().sum();
+    let work = || {
+        let command = workload::command("compat", dir);
+        assert!(Command::new(&command[0]).args(&command[1..]).status().unwrap().success());
+    };
+    let channel = ChannelSpec {
+        rules: vec![events("sched:sched_process_fork")],
+        spare_events: 8,
+        ..ChannelSpec::default()
+    };
+    let mut spec = RecordingSpec { channels: vec![channel], ..RecordingSpec::default() };
+    spec.file.path = file.clone();
+    let mut session = start(&spec);
+    let (enter, exit) = ("syscalls:sys_enter_mkdir", "syscalls:sys_exit_mkdir");
+    let mut counted = 0;
+    let mut step = |times: u64| {
+        work();
+        counted += times * all;
+    };
+    step(0);
+    add(&mut session, events(exit));
+    step(1);
+    add(&mut session, events(enter));
+    step(1);
+    add(&mut session, events("syscalls:sys_enter_openat"));
+    step(1);
+    session.remove("", enter).unwrap();
+    step(1);
+    session.remove("", "syscalls:sys_enter_openat").unwrap();
+    step(1);
+    session.remove("", exit).unwrap();
+    step(0);
+    assert_eq!(stop(session), file);
+    assert_eq!(ledger_in_info(&file)["compat_calls"], counted);
+}
+
+#[test]
+fn traces_of_ours_come_back_with_their_numbers() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &["-e", "raw_syscalls"]);
+    run(&mut agent(dir, ["export", "--format", "lttng", "out.dat", "traced"])).expect(0);
+    run(&mut agent(dir, ["import", "-o", "back.dat", "traced"])).expect(0);
+    let answer = answers::answer("syscalls", &dir.join("back.dat"), &[]);
+    let calls = answers::list(&answer, "calls");
+    for (number, name, times) in COMPAT.into_iter().filter(|(_, name, _)| name.is_some()) {
+        let call = calls.iter().find(|call| call["number"] == (MARK | u64::from(number)));
+        let call = call.unwrap_or_else(|| panic!("{number}: {calls:?}"));
+        assert_eq!(call["name"].as_str(), name.map(|name| format!("compat_{name}")).as_deref());
+        assert_eq!(answers::number(&call["times"], "count"), times as u64, "{call}");
+    }
+}
+
 fn exports_have_them_by_their_own_names() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path();

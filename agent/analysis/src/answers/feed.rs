@@ -180,7 +180,7 @@ impl<A: Analysis> Feed<A> {
             return;
         }
         let mut recorded = Recorded::of_choice(only, choices);
-        recorded.lacks_contexts = self.recorded.lacks_contexts;
+        (recorded.lacks_contexts, recorded.compat) = (self.recorded.lacks_contexts, self.recorded.compat);
         if recorded.chooses_as(&self.recorded) {
             self.recorded = Arc::new(recorded);
             return;
@@ -422,6 +422,8 @@ impl<A: Analysis> Feed<A> {
         let (missing, unseen) = self.lacks(file, topic);
         let foreign = self.foreign(file.events(), topic);
         let evidence = self.evidence(file.events(), topic);
+        let mut of_all_calls = file.events().iter().filter(|event| event.system() == "raw_syscalls");
+        let has_all_calls = of_all_calls.any(|event| self.is_seen(event));
         let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, recorded, unjoined, .. } =
             self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
@@ -437,8 +439,14 @@ impl<A: Analysis> Feed<A> {
         let tells_interrupts = matches!(topic, Topic::Memory | Topic::Locks | Topic::Io | Topic::Offcpu);
         covered.lacks_contexts = recorded.lacks_contexts && tells_interrupts;
         analysis.rests_on(&evidence);
-        let compat = recorded.compat(topic);
-        (covered.compat_calls, covered.compat_unmarked) = (compat.missing, compat.are_unmarked);
+        covered.compat_unmarked = Some(false);
+        if topic.needs().iter().any(Need::is_of_calls) {
+            // They were counted for all of the recording.
+            let is_known = recorded.compat.missing == Some(0) || scope.is_all();
+            covered.compat_calls = recorded.compat.missing.filter(|_| is_known);
+            covered.compat_calls_of_all = recorded.compat.missing;
+            covered.compat_unmarked = recorded.compat.are_unmarked(has_all_calls, file.syscalls());
+        }
         (analysis.answer(end, &names(file)), covered)
     }
 

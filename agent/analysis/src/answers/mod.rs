@@ -267,6 +267,13 @@ impl Scope {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
+    /// Whether it is asked about the whole recording.
+    fn is_all(&self) -> bool {
+        let Self { from, to, cpus, tids, names, others: _, buffer } = self;
+        let is_any_time = from.is_none() && to.is_none();
+        is_any_time && cpus.is_none() && tids.is_none() && names.is_empty() && buffer.is_none()
+    }
+
     /// Whether it is asked about all threads.
     fn has_all_threads(&self) -> bool {
         self.tids.is_none() && self.names.is_empty()
@@ -323,12 +330,15 @@ pub struct Covered {
     /// Whether what interrupts did counts for the threads that they interrupted, as records do not say
     /// whether they were made in interrupts.
     pub lacks_contexts: bool,
-    /// How many system calls 32-bit programs made, none of which was recorded. `None` if they were not
-    /// counted, or the analysis uses no system calls.
+    /// How many system calls of 32-bit programs events of single calls (`syscalls:*`) left out, unless events
+    /// of all calls have them. `None` if that is not known, or the analysis uses no system calls.
     pub compat_calls: Option<u64>,
+    /// The same of the whole recording, if a part of it is asked about.
+    #[serde(skip)]
+    pub compat_calls_of_all: Option<u64>,
     /// Whether system calls of 32-bit programs look like 64-bit calls with the same numbers, as the kernel
-    /// did not say which they are.
-    pub compat_unmarked: bool,
+    /// did not say which they are. `None` if that is not known.
+    pub compat_unmarked: Option<bool>,
 }
 
 /// Feeds an analysis with the records of a file.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::{Followed, KnownEvents, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
+use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{EventTable, Printer};
 use tracedat::ledger::{EventChoice, Ledger, LedgerEvent, LedgerSilent, Pause};
 use tracedat::reader::{Reader, Source};
@@ -64,29 +65,58 @@ pub(super) struct Recorded {
     /// The events that each of several recordings had, of which the file was merged.
     everywhere: Option<BTreeSet<String>>,
     /// What is not known of system calls of 32-bit programs.
-    compat: CompatCalls,
+    pub(super) compat: CompatCalls,
     /// Whether the file was merged of several recordings.
     is_merged: bool,
     /// Whether others were chosen in one of them than in another.
     is_mixed: bool,
 }
 
-/// What is not known of system calls of 32-bit programs.
+/// What ledgers say of system calls of 32-bit programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompatCalls {
-    /// How many there were, none of which was recorded. `None` if they were not counted.
+    /// How many events of single calls left out that no event of all calls has. `None` if that is not known.
     pub(super) missing: Option<u64>,
-    /// Whether those that were recorded look like calls of 64 bits.
-    pub(super) are_unmarked: bool,
+    /// Whether a recording has their numbers marked.
+    some_marked: bool,
+    /// Whether one has them unmarked.
+    some_unmarked: bool,
+    /// Whether one does not say which.
+    some_unsaid: bool,
 }
 
 impl CompatCalls {
-    /// Adds what one of the recordings says that a file was merged of.
-    fn add(&mut self, ledger: &Ledger) {
-        if let Some(calls) = ledger.compat_calls {
-            self.missing = Some(self.missing.unwrap_or(0).saturating_add(calls));
+    /// Of one of the recordings that a file was merged of.
+    fn of(ledger: &Ledger) -> Self {
+        let has = |events: &str| ledger.event_names().any(|event| event.starts_with(events));
+        let lacks = |single: &str, all: &str| has(single) && !ledger.has_all_of(all);
+        let lacks_some = lacks("syscalls:sys_enter_", "raw_syscalls:sys_enter")
+            || lacks("syscalls:sys_exit_", "raw_syscalls:sys_exit");
+        Self {
+            missing: if !has("") || lacks_some { ledger.compat_calls } else { Some(0) },
+            some_marked: ledger.marks_compat == Some(true),
+            some_unmarked: ledger.marks_compat == Some(false),
+            some_unsaid: ledger.marks_compat.is_none() && has("raw_syscalls:"),
         }
-        self.are_unmarked |= ledger.marks_compat == Some(false);
+    }
+
+    /// Of two recordings.
+    fn and(self, other: Self) -> Self {
+        let both = self.missing.zip(other.missing);
+        Self {
+            missing: both.map(|(of, others)| of.saturating_add(others)),
+            some_marked: self.some_marked || other.some_marked,
+            some_unmarked: self.some_unmarked || other.some_unmarked,
+            some_unsaid: self.some_unsaid || other.some_unsaid,
+        }
+    }
+
+    /// Whether calls that were recorded look like calls of 64 bits, of a file that `has_calls` of all kinds,
+    /// of a machine with these. `None` if that is not known.
+    pub(super) fn are_unmarked(self, has_calls: bool, table: Option<SyscallTable>) -> Option<bool> {
+        let may_be = has_calls && matches!(table, Some(SyscallTable::X86_64 | SyscallTable::Aarch64));
+        let is_unsaid = may_be && (self.some_unsaid || !self.some_marked);
+        if self.some_unmarked { Some(true) } else { (!is_unsaid).then_some(false) }
     }
 }
 
@@ -115,7 +145,8 @@ impl Recorded {
                 None => recorded.everywhere = Some(its.into_iter().cloned().collect()),
             }
             recorded.choices.extend(choices);
-            recorded.compat.add(&ledger);
+            let compat = CompatCalls::of(&ledger);
+            recorded.compat = if number == 0 { compat } else { recorded.compat.and(compat) };
             let Ledger { events, silent, pauses, only, leaves_out_interrupts, lacks_contexts, .. } = ledger;
             recorded.lacks_contexts |= lacks_contexts;
             recorded.rows.extend(events.into_iter().flatten());
@@ -209,13 +240,6 @@ impl Recorded {
         } else {
             WasRecorded::No
         }
-    }
-
-    /// What an analysis does not know of system calls of 32-bit programs: nothing, if it uses none.
-    pub(super) fn compat(&self, topic: Topic) -> CompatCalls {
-        let is_call = |event: &&str| ["raw_syscalls:", "syscalls:"].iter().any(|of| event.starts_with(of));
-        let uses_calls = topic.needs().iter().any(|need| need.events.iter().any(is_call));
-        if uses_calls { self.compat } else { CompatCalls::default() }
     }
 
     /// The events of an analysis that were recorded in part.
@@ -342,23 +366,75 @@ mod tests {
 
     #[test]
     fn calls_of_32_bit_programs_are_those_of_all_merged_recordings() {
-        let mut compat = CompatCalls::default();
-        let ledger = |compat_calls, marks_compat| Ledger { compat_calls, marks_compat, ..Ledger::default() };
+        let row = |event: &str| LedgerEvent { event: event.to_owned(), ..LedgerEvent::default() };
+        let ledger = |events: &[&str], compat_calls, marks_compat| Ledger {
+            events: Some(events.iter().map(|event| row(event)).collect()),
+            compat_calls,
+            marks_compat,
+            ..Ledger::default()
+        };
+        let single = ["syscalls:sys_enter_openat"];
+        let both = ["syscalls:sys_enter_openat", "raw_syscalls:sys_enter"];
+        let all = ["raw_syscalls:sys_enter"];
+        let mut ledgers = Vec::new();
         for (ledger, missing, are_unmarked) in [
-            (ledger(None, Some(true)), None, false),
-            (ledger(Some(3), None), Some(3), false),
-            (ledger(None, Some(false)), Some(3), true),
-            (ledger(Some(4), None), Some(7), true),
-            (ledger(Some(u64::MAX), None), Some(u64::MAX), true),
+            (ledger(&all, None, Some(true)), Some(0), Some(false)),
+            (ledger(&single, Some(3), None), Some(3), Some(false)),
+            (ledger(&both, Some(5), Some(true)), Some(3), Some(false)),
+            (ledger(&["sched:sched_switch"], None, None), Some(3), Some(false)),
+            (ledger(&all, None, None), Some(3), None),
+            (ledger(&all, None, Some(false)), Some(3), Some(true)),
+            (ledger(&single, Some(u64::MAX), None), Some(u64::MAX), Some(true)),
+            (ledger(&single, None, None), None, Some(true)),
         ] {
-            compat.add(&ledger);
-            assert_eq!(compat, CompatCalls { missing, are_unmarked });
+            ledgers.push(ledger);
+            let compat = Recorded::of_ledgers(ledgers.clone()).compat;
+            let unmarked = compat.are_unmarked(true, SyscallTable::of_machine("x86_64"));
+            assert_eq!((compat.missing, unmarked), (missing, are_unmarked), "{}", ledgers.len());
         }
-        let recorded = Recorded { compat, ..Recorded::default() };
-        for topic in [Topic::Syscalls, Topic::Summary, Topic::Io, Topic::Locks] {
-            assert_eq!(recorded.compat(topic), compat, "{topic:?}");
+        // Files without ledgers, and imports, whose ledgers have no events.
+        for ledgers in [vec![], vec![Ledger::default()]] {
+            let compat = Recorded::of_ledgers(ledgers).compat;
+            let unmarked =
+                |has_calls, machine| compat.are_unmarked(has_calls, SyscallTable::of_machine(machine));
+            assert_eq!(compat.missing, None);
+            assert_eq!([unmarked(true, "x86_64"), unmarked(true, "aarch64")], [None; 2]);
+            assert_eq!([unmarked(false, "x86_64"), unmarked(true, "riscv64")], [Some(false); 2]);
         }
-        assert_eq!(recorded.compat(Topic::Irq), CompatCalls::default());
+    }
+
+    #[test]
+    fn no_call_of_a_32_bit_program_is_missing_where_every_call_was_recorded() {
+        let single =
+            || LedgerEvent { event: "syscalls:sys_enter_openat".to_owned(), ..LedgerEvent::default() };
+        let all = || LedgerEvent { event: "raw_syscalls:sys_enter".to_owned(), ..LedgerEvent::default() };
+        let exit = || LedgerEvent { event: "syscalls:sys_exit_openat".to_owned(), ..LedgerEvent::default() };
+        let buffer = |of: LedgerEvent| LedgerEvent { channel: "other".to_owned(), ..of };
+        for (rows, missing) in [
+            (vec![single(), all()], 0),
+            (vec![single(), buffer(all())], 0),
+            (vec![single()], 9),
+            (vec![single(), exit(), all()], 9),
+            (vec![single(), LedgerEvent { filter: Some("id == 1".to_owned()), ..all() }], 9),
+            (vec![single(), LedgerEvent { sampled_out: 1, ..all() }], 9),
+            (vec![single(), LedgerEvent { since_ns: Some(1), ..all() }], 9),
+            (vec![single(), LedgerEvent { until_ns: Some(1), ..all() }], 9),
+        ] {
+            let ledger = Ledger { events: Some(rows), compat_calls: Some(9), ..Ledger::default() };
+            assert_eq!(CompatCalls::of(&ledger).missing, Some(missing), "{ledger:?}");
+        }
+        let silent = vec![LedgerSilent { channel: String::new(), events: vec![all().event] }];
+        let ledger = Ledger {
+            events: Some(vec![single()]),
+            silent: Some(silent),
+            compat_calls: Some(9),
+            ..Ledger::default()
+        };
+        assert_eq!(CompatCalls::of(&ledger).missing, Some(0));
+        let choice = |event: &str| choice("", event);
+        let choices = vec![choice("syscalls:sys_enter_openat"), choice("raw_syscalls:sys_enter")];
+        let ledger = Ledger { choices, compat_calls: Some(9), ..Ledger::default() };
+        assert_eq!(CompatCalls::of(&ledger).missing, Some(0));
     }
 
     #[test]

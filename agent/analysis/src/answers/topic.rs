@@ -351,6 +351,11 @@ impl std::str::FromStr for Topic {
 }
 
 impl Need {
+    /// Whether system calls tell it.
+    pub(super) fn is_of_calls(&self) -> bool {
+        self.events.iter().any(|event| event.starts_with("raw_syscalls:") || event.starts_with("syscalls:"))
+    }
+
     /// Whether an event is looked at for it.
     pub(super) fn uses(&self, system: &str, name: &str) -> bool {
         let is_it = |record: &&str| record.split_once(':') == Some((system, name));

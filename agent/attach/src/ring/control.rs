@@ -50,6 +50,11 @@ impl<'a> Control<'a> {
         unsafe { (&raw mut (*self.block.as_ptr()).self_tgid).write_volatile(tgid) }
     }
 
+    /// Chooses the programs that count 32-bit system calls ([`agent_ebpf::compat_counter`]).
+    pub fn set_compat_counter(&self, counter: u64) {
+        atomic!(self.compat_counter).store(counter, Ordering::Relaxed);
+    }
+
     /// Forgets to whom the last switch gave the CPU, which may have given it to others since. Only while the
     /// gate is closed.
     pub fn forget_switch(&self) {

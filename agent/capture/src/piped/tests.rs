@@ -44,6 +44,7 @@ fn manifest(compression: Compression) -> Manifest {
         channels: vec![RecordedChannel::default()],
         only: Vec::new(),
         choices: Vec::new(),
+        marks_compat: None,
         cpu_count: 3,
         trace_id: 7,
         proc_maps: Vec::new(),

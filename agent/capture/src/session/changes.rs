@@ -119,6 +119,7 @@ impl Session {
                 event.active = Active { since: None, until: Some(now), is_over: true };
             }
         }
+        self.choose_compat_counter();
         self.refused.extend(left_out.iter().map(|left_out| left_out.event.clone()));
         if !left_out.is_empty() {
             // What is described too much is unknown to be refused.
@@ -134,6 +135,8 @@ impl Session {
     pub(super) fn describe(&mut self) -> Result<(), SpoolError> {
         let choices = super::event_choices(&self.options, &self.not_attached());
         self.options.manifest.choices = choices;
+        self.options.manifest.marks_compat = self.options.marks_compat();
+        self.archive.manifest.marks_compat = self.options.manifest.marks_compat;
         self.archive.manifest.systems.clone_from(&self.options.manifest.systems);
         self.archive.manifest.choices.clone_from(&self.options.manifest.choices);
         self.archive.manifest.store(&self.archive.spool)
@@ -198,6 +201,7 @@ impl Session {
                 channel.remove(slot);
             }
         }
+        self.choose_compat_counter();
         // What is described too much is unknown to be removed, and recorded for all that.
         let _ = self.describe();
     }
