@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use integration_tests::{
 use ftrace_event::syscalls::ia32_functions;
+use integration_tests::{
     answers, babeltrace, ctf,
     harness::{agent, ledger_in_info, run},
     perfetto,
@@ -152,6 +152,7 @@ fn events_of_single_calls_leave_them_out_and_count_them() {
         assert_eq!((missing(&[]), missing(&["--cpu", "0"])), (json!(0), json!(0)), "{args:?}");
     }
     assert_eq!(recorded(dir, "sys_enter").0, made());
+    // Some are.
     let filtered = ["-e", "syscalls:*", "-e", "raw_syscalls:sys_exit", "-f", "id >= 0x100000000"];
     assert_eq!(counted(&filtered), Some(all));
     assert_eq!(missing(&[]), all);
@@ -160,7 +161,6 @@ fn events_of_single_calls_leave_them_out_and_count_them() {
     assert_eq!(counted(&["-e", "syscalls:*", "--count", "raw_syscalls:sys_enter by id"]), Some(all));
 }
 
-#[test]
 /// Whichever of the programs counts that leave them out, each call is counted once, as long as there is one.
 #[test]
 fn calls_that_are_left_out_are_counted_while_events_come_and_go() {
@@ -220,6 +220,7 @@ fn traces_of_ours_come_back_with_their_numbers() {
     }
 }
 
+#[test]
 fn exports_have_them_by_their_own_names() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path();
@@ -230,7 +231,8 @@ fn exports_have_them_by_their_own_names() {
     export("lttng", "traced");
     let trace = ctf::read(&dir.join("traced"));
     let (text, _) = babeltrace::printed(&dir.join("traced"), &[]);
-    for (number, name, times) in COMPAT {
+    let functions = ia32_functions();
+    for (number, _, times) in COMPAT {
         for part in ["entry", "exit"] {
             let event = format!("compat_syscall_{part}_{}", functions[number as usize].unwrap_or("unknown"));
             let events = trace.events.iter().filter(|event_of| event_of.name == event);
@@ -242,8 +244,7 @@ fn exports_have_them_by_their_own_names() {
     let trace = perfetto::read(&dir.join("out.pftrace"));
     let events = || trace.events.values().flatten();
     let drawn = |text: &str| events().filter(|event| event["fields"]["buf"] == text).count();
-    let functions = ia32_functions();
-    for (number, _, times) in COMPAT {
+    for (number, name, times) in COMPAT {
         let name = name.map_or_else(|| number.to_string(), str::to_owned);
         assert_eq!(drawn(&format!("B|0|compat_{name}")), times, "{number}");
     }
@@ -251,6 +252,19 @@ fn exports_have_them_by_their_own_names() {
     assert_eq!(drawn("E|0") as u64, all);
     let marked = |event: &&Value| event["fields"]["id"].as_u64().is_some_and(|number| number >= MARK);
     assert_eq!(events().filter(marked).count(), 0);
+    // Slices would not end.
+    record(dir, &["-e", "raw_syscalls:sys_enter"]);
+    export("perfetto", "enters.pftrace");
+    let trace = perfetto::read(&dir.join("enters.pftrace"));
+    let drawn =
+        |text: &str| trace.events.values().flatten().filter(|event| event["fields"]["buf"] == text).count();
+    for (number, name, times) in COMPAT {
+        let name = name.map_or_else(|| number.to_string(), str::to_owned);
+        let texts = [format!("I|0|compat_{name}"), format!("B|0|compat_{name}")];
+        assert_eq!(texts.map(|text| drawn(&text)), [times, 0], "{number}");
+    }
+    assert_eq!(drawn("E|0"), 0);
+    record(dir, &["-e", "raw_syscalls"]);
     export("chrome", "out.json");
     let slices: Value = serde_json::from_slice(&std::fs::read(dir.join("out.json")).unwrap()).unwrap();
     let events = slices["traceEvents"].as_array().unwrap();

@@ -5,6 +5,9 @@
 //! another number than their beginning belong to the call that their thread is in: those of `rt_sigreturn`
 //! and `sigreturn`, which have the number -1, and those of `execve`, which have the number that the new
 //! program has for it.
+//!
+//! A slice without its own end would last until another call of its thread ends. Where ends may not be in the
+//! recording, calls of 32-bit programs are therefore instants, and where events were lost, open slices end.
 
 use std::collections::HashMap;
 
@@ -22,6 +25,8 @@ pub(super) enum Drawn {
     EndOf(i64),
     /// A slice with this name begins.
     Begin(String),
+    /// An instant with this name.
+    Instant(String),
     /// It ends.
     End,
     /// Nothing: no slice is open that it could end.
@@ -32,14 +37,25 @@ pub(super) enum Drawn {
 #[derive(Debug)]
 pub(super) struct Calls {
     names: CallNames,
+    /// Whether beginnings and ends are all in the recording, or counted as lost.
+    have_ends: bool,
     /// By thread, the number that the beginning has.
     open: HashMap<u32, i64>,
 }
 
 impl Calls {
-    /// Of a machine with these calls; no thread is in one.
-    pub(super) fn new(names: CallNames) -> Self {
-        Self { names, open: HashMap::new() }
+    /// Of a machine with these calls, and a recording that has each beginning and end, or not; no thread is
+    /// in a call.
+    pub(super) fn new(names: CallNames, have_ends: bool) -> Self {
+        Self { names, have_ends, open: HashMap::new() }
+    }
+
+    /// Events were lost: which threads are in which calls is unknown. Gives the threads with open slices.
+    pub(super) fn lose(&mut self) -> Vec<u32> {
+        let open = self.open.drain().filter(|(_, number)| split(*number).0);
+        let mut threads: Vec<u32> = open.map(|(thread, _)| thread).collect();
+        threads.sort_unstable();
+        threads
     }
 
     /// Whether a thread that begins a call has a slice of an earlier one, whose end was not recorded. It is
@@ -51,15 +67,18 @@ impl Calls {
     /// A call begins.
     pub(super) fn begin(&mut self, thread: u32, number: i64) -> Drawn {
         let is_known = thread < THREADS;
-        if is_known {
+        if is_known && (self.have_ends || !split(number).0) {
             self.open.insert(thread, number);
+        } else {
+            self.open.remove(&thread);
         }
         match split(number) {
             (false, _) => Drawn::Event,
             (true, _) if !is_known => Drawn::Nothing,
             (true, of_table) => {
                 let name = self.names.name(number);
-                Drawn::Begin(name.map_or_else(|| format!("compat_{of_table}"), str::to_owned))
+                let name = name.map_or_else(|| format!("compat_{of_table}"), str::to_owned);
+                if self.have_ends { Drawn::Begin(name) } else { Drawn::Instant(name) }
             }
         }
     }
@@ -80,10 +99,10 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ftrace_event::syscalls::{COMPAT, SyscallTable};
+    use ftrace_event::syscalls::{ANY_CALL, COMPAT, SyscallTable};
 
     fn calls(machine: &str) -> Calls {
-        Calls::new(SyscallTable::of_machine(machine).into())
+        Calls::new(SyscallTable::of_machine(machine).into(), true)
     }
 
     #[test]
@@ -92,6 +111,7 @@ mod tests {
         for (number, name, end) in [
             (5, "compat_open", COMPAT + 5),
             (119, "compat_sigreturn", -1),
+            (119, "compat_sigreturn", ANY_CALL),
             (173, "compat_rt_sigreturn", -1),
             (11, "compat_execve", 59),
             (511, "compat_511", COMPAT + 511),
@@ -106,6 +126,21 @@ mod tests {
             assert_eq!(calls.end(7, 0), Drawn::Event, "{name}");
         }
         assert_eq!(calls("aarch64").begin(7, COMPAT + 5), Drawn::Begin("compat_5".to_owned()));
+    }
+
+    #[test]
+    fn a_32_bit_call_is_an_instant_where_ends_may_be_missing() {
+        let mut calls = Calls::new(SyscallTable::of_machine("x86_64").into(), false);
+        for _ in 0..2 {
+            assert_eq!(calls.begin(7, COMPAT + 5), Drawn::Instant("compat_open".to_owned()));
+            assert!(!calls.ends_open_slice(7));
+            assert_eq!(calls.end(7, COMPAT + 5), Drawn::Nothing);
+            assert_eq!(calls.lose(), [0; 0]);
+        }
+        assert_eq!([calls.begin(7, 15), calls.end(7, -1)], [Drawn::Event, Drawn::EndOf(15)]);
+        calls.begin(7, 15);
+        calls.begin(7, COMPAT + 5);
+        assert_eq!(calls.end(7, -1), Drawn::Event);
     }
 
     #[test]
@@ -133,6 +168,11 @@ mod tests {
         assert!(calls.ends_open_slice(7) && !calls.ends_open_slice(7));
         calls.begin(7, 0);
         assert!(!calls.ends_open_slice(7));
+        // Events are lost.
+        calls.begin(8, COMPAT + 5);
+        calls.begin(6, COMPAT + 5);
+        assert_eq!(calls.lose(), [6, 8]);
+        assert_eq!(calls.end(8, COMPAT + 5), Drawn::Nothing);
         // No kernel has such a thread.
         assert_eq!(calls.begin(THREADS, COMPAT + 5), Drawn::Nothing);
         assert_eq!(calls.end(THREADS, COMPAT + 5), Drawn::Nothing);

@@ -14,6 +14,7 @@ use ftrace_event::syscalls::{CallNames, SyscallTable, call_of};
 use ftrace_event::{EventTable, FieldKind, FieldReader, Meaning, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
 use tracedat::Uname;
+use tracedat::ledger::Ledger;
 use tracedat::reader::Record;
 
 /// `FtraceEventBundle.event`.
@@ -105,6 +106,7 @@ pub(super) struct Encoder<'a> {
     plans: HashMap<u16, Plan>,
     symbols: &'a dyn Symbols,
     calls: Calls,
+    print: Option<u32>,
     message: Vec<u8>,
     event: Vec<u8>,
     text: String,
@@ -174,9 +176,21 @@ impl<'a> Encoder<'a> {
         }
         let machine = Uname::of(recording.file().facts());
         let calls = machine.and_then(|uname| SyscallTable::of_machine(&uname.machine));
-        let calls = Calls::new(CallNames::from(calls));
+        let calls = Calls::new(CallNames::from(calls), has_ends_of_calls(recording));
+        let print = messages.get("print").map(|print| print.number);
         let (message, event, text) = Default::default();
-        Self { events, plans, symbols, calls, message, event, text, with_preempt_count: 0, not_carried }
+        Self {
+            events,
+            plans,
+            symbols,
+            calls,
+            print,
+            message,
+            event,
+            text,
+            with_preempt_count: 0,
+            not_carried,
+        }
     }
 
     /// What it could not carry over so far.
@@ -188,6 +202,15 @@ impl<'a> Encoder<'a> {
 
     /// Adds a record to a bundle, whose sequence has these symbols.
     pub(super) fn encode(&mut self, record: &Record<'_>, interned: &mut Interned, bundle: &mut Vec<u8>) {
+        if record.missed.is_some()
+            && let Some(print) = self.print
+        {
+            for thread in self.calls.lose() {
+                self.message.clear();
+                delimited(PRINT_BUF, END_OF_SLICE, &mut self.message);
+                put(&mut self.event, &self.message, (record.timestamp, thread, None), print, bundle);
+            }
+        }
         let Some(id) = record.event_id() else { return };
         // Others were found by the survey.
         let (Some(plan), Some(printer)) = (self.plans.get(&id), self.events.get(id)) else { return };
@@ -215,14 +238,8 @@ impl<'a> Encoder<'a> {
                 self.not_carried.add("arguments and results of system calls of 32-bit programs", unnumbered);
             }
             let Some(tag) = tag else { continue };
-            self.event.clear();
-            uint64::encode(TIMESTAMP, &record.timestamp, &mut self.event);
-            uint32::encode(PID, &thread, &mut self.event);
-            if let Some(flags) = number(plan.flags).filter(|flags| *flags != 0) {
-                uint32::encode(COMMON_FLAGS, &(flags as u32), &mut self.event);
-            }
-            delimited(tag, &self.message, &mut self.event);
-            delimited(EVENT, &self.event, bundle);
+            let flags = number(plan.flags).filter(|flags| *flags != 0);
+            put(&mut self.event, &self.message, (record.timestamp, thread, flags), tag, bundle);
             if broken + replaced != 0 {
                 let name = format!("{}:{}", printer.system(), printer.name());
                 self.not_carried.add(format!("values of {name} that are not in their records"), broken);
@@ -230,6 +247,35 @@ impl<'a> Encoder<'a> {
             }
         }
     }
+}
+
+/// Adds an event to a bundle with its time, its thread and perhaps its flags.
+fn put(
+    event: &mut Vec<u8>,
+    message: &[u8],
+    (time, thread, flags): (u64, u32, Option<u64>),
+    tag: u32,
+    bundle: &mut Vec<u8>,
+) {
+    event.clear();
+    uint64::encode(TIMESTAMP, &time, event);
+    uint32::encode(PID, &thread, event);
+    if let Some(flags) = flags {
+        uint32::encode(COMMON_FLAGS, &(flags as u32), event);
+    }
+    delimited(tag, message, event);
+    delimited(EVENT, event, bundle);
+}
+
+/// Whether each beginning and end of system calls is in `raw_syscalls` of a recording, or counted as lost.
+fn has_ends_of_calls(recording: &Recording<'_>) -> bool {
+    let mut ledgers = Ledger::all_of(recording.file()).peekable();
+    let is_whole = |ledger: Ledger| {
+        ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"].iter().all(|event| ledger.has_all_of(event))
+            && ledger.pauses.is_empty()
+            && !ledger.only.iter().any(|only| only.starts_with("CPUs "))
+    };
+    ledgers.peek().is_some() && ledgers.all(is_whole)
 }
 
 impl Plan {
@@ -419,6 +465,7 @@ impl Kind {
                         return Some(*message);
                     }
                     (Drawn::Event | Drawn::EndOf(_), ..) => return event.write(to, printer, interned),
+                    (Drawn::Instant(name), ..) => to.string(PRINT_BUF, format!("I|0|{name}").as_bytes()),
                     (Drawn::Begin(name), ..) => to.string(PRINT_BUF, format!("B|0|{name}").as_bytes()),
                     (Drawn::End, ..) => to.string(PRINT_BUF, END_OF_SLICE),
                     (Drawn::Nothing, ..) => {
