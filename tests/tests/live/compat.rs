@@ -282,7 +282,7 @@ fn program_of_32_bits() -> Vec<u8> {
     const AT: u32 = 0x0804_8000;
     const HEADERS: u32 = 52 + 32;
     /// What the instructions below take.
-    const CODE: u32 = 48;
+    const CODE: u32 = 57;
     let (arguments, path) = (AT + HEADERS + CODE, c"/bin/true".to_bytes_with_nul());
     let directory = arguments + 8 + path.len() as u32;
     let data = [&(arguments + 8).to_le_bytes(), &[0; 4], path, c"/absent/32".to_bytes_with_nul()].concat();
@@ -323,7 +323,7 @@ fn a_call_that_runs_a_program_of_the_other_kind_is_one() {
         let args = events.iter().flat_map(|event| ["-e", event]);
         // The shell waits for it, as another command follows.
         let command = ["/bin/sh", "-c", "./program; exit $?"];
-        let args = ["record", "-F", "-o", "out.dat"].into_iter().chain(args).chain(command);
+        let args = ["record", "-F", "-c", "-o", "out.dat"].into_iter().chain(args).chain(command);
         run(&mut agent(dir, args)).expect(0);
         let answer = answers::answer("syscalls", &dir.join("out.dat"), &[]);
         let calls = answers::list(&answer, "calls");
