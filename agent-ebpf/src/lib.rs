@@ -209,8 +209,8 @@ pub struct CpuControl {
     /// them. Written by the programs that `compat_counter` chooses, here for want of room below: only
     /// programs of such calls do so.
     pub compat_calls: u64,
-    /// Which programs count these calls, one of all that there are ([`compat_counter`]). Written by the agent,
-    /// also while events come.
+    /// Which programs count these calls, one of all that there are ([`compat_counter`]). Written by the
+    /// agent, also while events come.
     pub compat_counter: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 2],
@@ -695,8 +695,8 @@ pub mod globals {
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
     pub const TASK_STATUS: &str = "TASK_STATUS";
-    /// `u32`: the generation of programs that may be chosen to count in [`super::CpuControl::compat_calls`]; 0
-    /// of others.
+    /// `u32`: the generation of programs that may be chosen to count in [`super::CpuControl::compat_calls`];
+    /// 0 of others.
     pub const COUNTS_COMPAT: &str = "COUNTS_COMPAT";
     /// `u32`: non-zero where `SYSCALLS` has an event at the entry of some system call.
     pub const NAMED_ENTER: &str = "NAMED_ENTER";

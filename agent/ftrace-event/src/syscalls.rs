@@ -122,7 +122,8 @@ pub const ANY: &str = "any";
 #[derive(Clone, Debug, Default)]
 pub struct CallNames {
     table: Option<SyscallTable>,
-    /// The calls that have events of their own, in their order, with the numbers that the machine has for them.
+    /// The calls that have events of their own, in their order, with the numbers that the machine has for
+    /// them.
     named: Arc<[(Box<str>, Option<i64>)]>,
 }
 

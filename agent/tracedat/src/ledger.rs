@@ -163,8 +163,8 @@ impl Ledger {
         fired.chain(self.choices.iter().map(|choice| &choice.event)).chain(silent).map(String::as_str)
     }
 
-    /// Whether each firing of an event on the threads and CPUs that were recorded is in one buffer, or counted
-    /// as lost there: from the beginning to the end, without a filter and without sampling.
+    /// Whether each firing of an event on the threads and CPUs that were recorded is in one buffer, or
+    /// counted as lost there: from the beginning to the end, without a filter and without sampling.
     pub fn has_all_of(&self, event: &str) -> bool {
         let is_always = |row: &LedgerEvent| row.since_ns.is_none() && row.until_ns.is_none();
         let mut fired = self.events.iter().flatten();

@@ -182,8 +182,8 @@ pub(super) fn calls_under_ticks() {
     }
 }
 
-/// What [`calls_of_32_bits`] does: number, name and how often. Each number is another call of 64 bits; 511 has
-/// no name.
+/// The calls of the 32-bit program: number, name and how often. Each number is another call of 64 bits; 511
+/// has no name.
 pub const COMPAT: [(u32, Option<&str>, usize); 13] = [
     (5, Some("open"), 2),
     (4, Some("write"), 10),
