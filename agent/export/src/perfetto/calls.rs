@@ -1,10 +1,9 @@
 //! System calls of `raw_syscalls`, as the viewer draws them.
 //!
 //! Perfetto knows the numbers of 64-bit calls alone, and takes the end of a call for that of the one with its
-//! number. Calls of 32-bit programs are therefore slices by their names (`B|0|compat_open`), and ends with
-//! another number than their beginning belong to the call that their thread is in: those of `rt_sigreturn`
-//! and `sigreturn`, which have the number -1, and those of `execve`, which have the number that the new
-//! program has for it.
+//! number. Calls of 32-bit programs are therefore slices by their names (`B|0|compat_open`), and the ends of
+//! `execve` and `execveat`, which have the number of the new program's `execve`, get that of their beginning.
+//! The end of `rt_sigreturn` has the number -1; Perfetto draws that call without a duration.
 //!
 //! A slice without its own end would last until another call of its thread ends. Where ends may not be in the
 //! recording, calls of 32-bit programs are therefore instants, and where events were lost, open slices end.
@@ -52,8 +51,12 @@ impl Calls {
 
     /// Events were lost: which threads are in which calls is unknown. Gives the threads with open slices.
     pub(super) fn lose(&mut self) -> Vec<u32> {
-        let open = self.open.drain().filter(|(_, number)| split(*number).0);
-        let mut threads: Vec<u32> = open.map(|(thread, _)| thread).collect();
+        let mut threads = Vec::new();
+        self.open.retain(|thread, number| {
+            let (is_slice, _) = split(*number);
+            threads.extend(is_slice.then_some(*thread));
+            !is_slice
+        });
         threads.sort_unstable();
         threads
     }
@@ -87,9 +90,7 @@ impl Calls {
     pub(super) fn end(&mut self, thread: u32, number: i64) -> Drawn {
         match self.open.remove(&thread) {
             Some(open) if split(open).0 => Drawn::End,
-            Some(open) if number != open && (number < 0 || self.names.is_end_of(number, open)) => {
-                Drawn::EndOf(open)
-            }
+            Some(open) if number != open && self.names.is_end_of(number, open) => Drawn::EndOf(open),
             _ if split(number).0 => Drawn::Nothing,
             _ => Drawn::Event,
         }
@@ -137,7 +138,11 @@ mod tests {
             assert_eq!(calls.end(7, COMPAT + 5), Drawn::Nothing);
             assert_eq!(calls.lose(), [0; 0]);
         }
-        assert_eq!([calls.begin(7, 15), calls.end(7, -1)], [Drawn::Event, Drawn::EndOf(15)]);
+        assert_eq!([calls.begin(7, 15), calls.end(7, -1)], [Drawn::Event, Drawn::Event]);
+        // The viewer has drawn its beginning.
+        calls.begin(7, 59);
+        assert_eq!(calls.lose(), [0; 0]);
+        assert_eq!(calls.end(7, COMPAT + 11), Drawn::EndOf(59));
         calls.begin(7, 15);
         calls.begin(7, COMPAT + 5);
         assert_eq!(calls.end(7, -1), Drawn::Event);
@@ -149,7 +154,7 @@ mod tests {
         // `read`; `rt_sigreturn`; `execve` of a program of 32 bits; `execveat`.
         for (number, end, drawn) in [
             (0, 0, Drawn::Event),
-            (15, -1, Drawn::EndOf(15)),
+            (15, -1, Drawn::Event),
             (59, COMPAT + 11, Drawn::EndOf(59)),
             (322, 59, Drawn::EndOf(322)),
             (0, 1, Drawn::Event),

@@ -270,10 +270,12 @@ fn put(
 /// Whether each beginning and end of system calls is in `raw_syscalls` of a recording, or counted as lost.
 fn has_ends_of_calls(recording: &Recording<'_>) -> bool {
     let mut ledgers = Ledger::all_of(recording.file()).peekable();
+    // Other choices are made for each event: a thread can change its name within a call.
+    let is_of_threads = |only: &String| only.starts_with("processes ") || only.starts_with("the command");
     let is_whole = |ledger: Ledger| {
         ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"].iter().all(|event| ledger.has_all_of(event))
             && ledger.pauses.is_empty()
-            && !ledger.only.iter().any(|only| only.starts_with("CPUs "))
+            && ledger.only.iter().all(is_of_threads)
     };
     ledgers.peek().is_some() && ledgers.all(is_whole)
 }
