@@ -1,6 +1,7 @@
 //! Names of system calls. Formats have the names of arguments, but none for the numbers of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
 use crate::EventTable;
@@ -42,6 +43,10 @@ pub fn ia32_functions() -> Vec<Option<&'static str>> {
     }
     functions
 }
+
+/// Calls of 32-bit programs with 64-bit times, of kernels since 5.1. Older ones have the same functions for
+/// the calls with 32-bit times, whose functions newer ones name `futex_time32`.
+const IA32_TIME64: RangeInclusive<i64> = 403..=423;
 /// More than x86 has.
 const IA32_NUMBERS: usize = 512;
 /// What names of 32-bit calls begin with, as those of LTTng's events do.
@@ -137,12 +142,19 @@ impl CallNames {
         let functions = if table == Some(SyscallTable::X86_64) { ia32_functions() } else { Vec::new() };
         let compat_numbers: BTreeMap<&str, i64> =
             (COMPAT..).zip(functions).filter_map(|(number, function)| Some((function?, number))).collect();
-        let named = calls.into_iter().map(|call| {
+        let has_time32 =
+            calls.iter().any(|call| call.starts_with(COMPAT_PREFIX) && call.ends_with("_time32"));
+        let number = |call: &str| {
+            let function = call.strip_prefix(COMPAT_PREFIX).and_then(|function| compat_numbers.get(function));
+            if let Some(number) = function {
+                let is_known = has_time32 || !IA32_TIME64.contains(&(number - COMPAT));
+                return is_known.then_some(*number);
+            }
             let alias = KERNEL_NAMES.iter().find(|(kernel, _)| *kernel == call);
             let number = numbers.get(alias.map_or(call, |(_, of_machine)| of_machine));
-            let function = call.strip_prefix(COMPAT_PREFIX).and_then(|function| compat_numbers.get(function));
-            (Box::from(call), function.copied().or(number.map(|number| number.cast_signed())))
-        });
+            number.map(|number| number.cast_signed())
+        };
+        let named = calls.into_iter().map(|call| (Box::from(call), number(call)));
         Self { table, named: named.collect() }
     }
 
@@ -285,6 +297,13 @@ mod tests {
             assert_eq!(found, COMPAT + number, "{function}");
             assert_eq!(names.name(found), Some(&*format!("compat_{name}")), "{function}");
         }
+        // Kernels before 5.1 have the name for call 240, and no event says which kernel it was.
+        let mut events = EventTable::new(crate::Machine::default());
+        let text = "name: sys_enter_compat_futex\nID: 1\nformat:\n\nprint fmt: \"\"\n";
+        events.add("syscalls", text, &crate::NoNames).unwrap();
+        let names = CallNames::of(SyscallTable::of_machine("x86_64"), &events);
+        let futex = names.number_of("compat_futex").unwrap();
+        assert_eq!((machine_number(futex), names.name(futex)), (None, Some("compat_futex")));
         let functions = ia32_functions();
         let others = IA32_FUNCTIONS.lines().map(|line| line.split_once(' ').unwrap());
         for (number, function) in others {
