@@ -179,6 +179,7 @@ fn calls_that_are_left_out_are_counted_while_events_come_and_go() {
     };
     let mut spec = RecordingSpec { channels: vec![channel], ..RecordingSpec::default() };
     spec.file.path = file.clone();
+    (spec.scope.pids, spec.scope.children) = (vec![std::process::id()], true);
     let mut session = start(&spec);
     let (enter, exit) = ("syscalls:sys_enter_mkdir", "syscalls:sys_exit_mkdir");
     let mut counted = 0;

@@ -197,11 +197,14 @@ impl Session {
             if let Some(event) = of.and_then(|of| of.events.get_mut(slot)) {
                 event.active.until = Some(now);
             }
-            if let Some(channel) = self.channels.get_mut(channel) {
-                channel.remove(slot);
+        }
+        // Before the one that counts is detached.
+        self.choose_compat_counter();
+        if let Some(channel) = self.channels.get_mut(channel) {
+            for slot in slots {
+                channel.remove(*slot);
             }
         }
-        self.choose_compat_counter();
         // What is described too much is unknown to be removed, and recorded for all that.
         let _ = self.describe();
     }
