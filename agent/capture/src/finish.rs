@@ -499,9 +499,9 @@ pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
         (ledger.realtime_offset_ns, ledger.realtime_uncertainty_ns) = (None, None);
     }
     ledger.only.clone_from(&manifest.only);
-    ledger.marks_compat = ledger.marks_compat.or(manifest.marks_compat);
     // A head has no counts.
     if ledger.events.as_ref().is_none_or(Vec::is_empty) {
+        ledger.marks_compat = ledger.marks_compat.or(manifest.marks_compat);
         ledger.choices.clone_from(&manifest.choices);
     }
     options.push(FileOption::Unknown { id: LEDGER_OPTION, bytes: ledger.to_bytes() });

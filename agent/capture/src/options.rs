@@ -376,11 +376,11 @@ impl CaptureOptions {
     }
 
     /// Whether numbers of 32-bit system calls are marked in events of all calls. `None` if there are no such
-    /// events, or the machine runs no 32-bit programs that kernels tell apart by their numbers.
+    /// events, and on other machines than x86-64.
     pub(super) fn marks_compat(&self) -> Option<bool> {
         let events = self.channels.iter().flat_map(ChannelOptions::current);
         let mut of_all = events.filter(|event| event.name.starts_with("raw_syscalls:")).peekable();
-        of_all.peek().filter(|_| cfg!(any(target_arch = "x86_64", target_arch = "aarch64")))?;
+        of_all.peek().filter(|_| cfg!(target_arch = "x86_64"))?;
         let KernelLayout { task_pid, task_tgid, task_status, .. } = self.layout;
         let is_known = [task_pid, task_tgid, task_status].iter().all(|offset| *offset != 0);
         Some(is_known && of_all.all(|event| event.slot.flags & slot_flags::ANY_SYSCALL != 0))

@@ -166,7 +166,9 @@ impl Ledger {
     /// Whether each firing of an event on the threads and CPUs that were recorded is in one buffer, or
     /// counted as lost there: from the beginning to the end, without a filter and without sampling.
     pub fn has_all_of(&self, event: &str) -> bool {
-        let is_always = |row: &LedgerEvent| row.since_ns.is_none() && row.until_ns.is_none();
+        // One that was added to an earlier archive has that time.
+        let is_before = |since| self.covered.is_some_and(|covered| since <= covered.from_ns);
+        let is_always = |row: &LedgerEvent| row.since_ns.is_none_or(is_before) && row.until_ns.is_none();
         let mut fired = self.events.iter().flatten();
         let mut silent = self.silent.iter().flatten().flat_map(|of| &of.events);
         fired.any(|row| row.event == event && is_always(row) && !row.choice().is_chosen())

@@ -96,7 +96,8 @@ impl CompatCalls {
             missing: if !has("") || lacks_some { ledger.compat_calls } else { Some(0) },
             some_marked: ledger.marks_compat == Some(true),
             some_unmarked: ledger.marks_compat == Some(false),
-            some_unsaid: ledger.marks_compat.is_none() && has("raw_syscalls:"),
+            // Imports do not say which events they have.
+            some_unsaid: ledger.marks_compat.is_none() && (!has("") || has("raw_syscalls:")),
         }
     }
 
@@ -115,8 +116,8 @@ impl CompatCalls {
     /// of a machine with these. `None` if that is not known.
     pub(super) fn are_unmarked(self, has_calls: bool, table: Option<SyscallTable>) -> Option<bool> {
         let may_be = has_calls && matches!(table, Some(SyscallTable::X86_64 | SyscallTable::Aarch64));
-        let is_unsaid = may_be && (self.some_unsaid || !self.some_marked);
-        if self.some_unmarked { Some(true) } else { (!is_unsaid).then_some(false) }
+        let is_unsaid = self.some_unsaid || !self.some_marked;
+        if may_be && self.some_unmarked { Some(true) } else { (!may_be || !is_unsaid).then_some(false) }
     }
 }
 
@@ -392,6 +393,10 @@ mod tests {
             let unmarked = compat.are_unmarked(true, SyscallTable::of_machine("x86_64"));
             assert_eq!((compat.missing, unmarked), (missing, are_unmarked), "{}", ledgers.len());
         }
+        let merged = Recorded::of_ledgers(vec![ledger(&all, None, Some(true)), Ledger::default()]).compat;
+        assert_eq!(merged.are_unmarked(true, SyscallTable::of_machine("x86_64")), None);
+        let unmarked = Recorded::of_ledgers(vec![ledger(&all, None, Some(false))]).compat;
+        assert_eq!(unmarked.are_unmarked(false, SyscallTable::of_machine("x86_64")), Some(false));
         // Files without ledgers, and imports, whose ledgers have no events.
         for ledgers in [vec![], vec![Ledger::default()]] {
             let compat = Recorded::of_ledgers(ledgers).compat;
@@ -417,10 +422,12 @@ mod tests {
             (vec![single(), exit(), all()], 9),
             (vec![single(), LedgerEvent { filter: Some("id == 1".to_owned()), ..all() }], 9),
             (vec![single(), LedgerEvent { sampled_out: 1, ..all() }], 9),
-            (vec![single(), LedgerEvent { since_ns: Some(1), ..all() }], 9),
+            (vec![single(), LedgerEvent { since_ns: Some(101), ..all() }], 9),
+            (vec![single(), LedgerEvent { since_ns: Some(100), ..all() }], 0),
             (vec![single(), LedgerEvent { until_ns: Some(1), ..all() }], 9),
         ] {
-            let ledger = Ledger { events: Some(rows), compat_calls: Some(9), ..Ledger::default() };
+            let covered = Some(tracedat::ledger::Covered { from_ns: 100, to_ns: 200 });
+            let ledger = Ledger { events: Some(rows), covered, compat_calls: Some(9), ..Ledger::default() };
             assert_eq!(CompatCalls::of(&ledger).missing, Some(missing), "{ledger:?}");
         }
         let silent = vec![LedgerSilent { channel: String::new(), events: vec![all().event] }];
