@@ -3,8 +3,8 @@
 //! The file `pauses` of the spool, which is there once there was one, has two numbers of 64 bits for each,
 //! little endian, by the recording's clock: when the first gate was about to be closed, and when the last one
 //! was open again, which is 0 until then, and 1 once all records from before the pause are stored. The first
-//! is there before a gate is closed. So whoever follows or recovers the recording does not take it for a time
-//! in which nothing happened.
+//! is written before a gate is closed, so that followers and `recover` do not take a pause for a time without
+//! events.
 //!
 //! There are so many at most: before one more begins, each two of the older half become one, which lasts from
 //! the beginning of the first to the end of the second. That claims less, and forgets none.
@@ -164,7 +164,7 @@ pub(super) struct NotedPauses {
     pub(super) is_complete: bool,
 }
 
-/// Reads them; there are none if there was no pause.
+/// Reads the pauses of a spool; empty without a pause.
 pub(super) fn read(files: &Directory) -> Result<NotedPauses, SpoolError> {
     let failed = |action| SpoolError::io(action, files.join(NAME));
     let file = match files.open_file(NAME) {

@@ -53,7 +53,7 @@ pub struct Stats {
     /// calls they are of. `None` without such programs.
     pub compat_calls: Option<u64>,
     /// Whether events of all system calls have marks in the numbers of 32-bit ones. `None` without such
-    /// events, and on machines other than x86-64 and 64-bit ARM.
+    /// events, and on machines other than x86-64.
     pub marks_compat: Option<bool>,
     /// Control groups of the recording's scope that were removed meanwhile.
     pub vanished_cgroups: Vec<String>,

@@ -137,6 +137,9 @@ impl CallNames {
     pub fn of(table: Option<SyscallTable>, events: &EventTable) -> Self {
         let of_calls = events.iter().filter(|event| event.system() == "syscalls");
         let calls: BTreeSet<&str> = of_calls.filter_map(|event| call_of(event.name())).collect();
+        if calls.is_empty() {
+            return Self::from(table);
+        }
         let numbers: BTreeMap<&str, u64> =
             table.into_iter().flat_map(SyscallTable::all).map(|(number, name)| (name, number)).collect();
         let functions = if table == Some(SyscallTable::X86_64) { ia32_functions() } else { Vec::new() };

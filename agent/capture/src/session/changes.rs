@@ -87,7 +87,7 @@ impl Session {
         let before = of.clone();
         of.put(&slots, events, probes);
         let begin = self.options.clock.now_ns();
-        // They are none of those that are recorded from the beginning on.
+        // Choices list only events that are recorded from the beginning.
         for event in of.events.get_mut(slots.clone()).into_iter().flatten() {
             event.active.since = Some(begin);
         }

@@ -10,10 +10,9 @@ use super::table::{self, Known, Type};
 use ftrace_event::copies::copied_argument;
 use ftrace_event::stacks::STACK_FIELD;
 use ftrace_event::stacks::symbol;
-use ftrace_event::syscalls::{CallNames, SyscallTable, call_of};
+use ftrace_event::syscalls::{CallNames, call_of};
 use ftrace_event::{EventTable, FieldKind, FieldReader, Meaning, Printer, Symbols, Value};
 use recording::{NotCarried, Recording};
-use tracedat::Uname;
 use tracedat::ledger::Ledger;
 use tracedat::reader::Record;
 
@@ -174,9 +173,7 @@ impl<'a> Encoder<'a> {
             }
             plans.insert(id, plan);
         }
-        let machine = Uname::of(recording.file().facts());
-        let calls = machine.and_then(|uname| SyscallTable::of_machine(&uname.machine));
-        let calls = Calls::new(CallNames::from(calls), has_ends_of_calls(recording));
+        let calls = Calls::new(CallNames::from(recording.syscalls()), has_ends_of_calls(recording));
         let print = messages.get("print").map(|print| print.number);
         let (message, event, text) = Default::default();
         Self {

@@ -300,7 +300,7 @@ fn is_event(line: &Line, event: &Json) {
     }
     let fields = event["fields"].as_object().cloned().unwrap_or_default();
     let mut left = fields.len();
-    // Lengths are told by the lists that have them.
+    // Lists have their lengths.
     let is_length = |field: &str, among: &[(String, Printed)]| {
         let list = field.strip_prefix('_').and_then(|name| name.strip_suffix("_length"));
         list.is_some_and(|list| among.iter().any(|(other, _)| other == list))
