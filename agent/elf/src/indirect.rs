@@ -10,19 +10,18 @@
 //! elsewhere would destroy an instruction. What is beyond a limit counts as not seen.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt as _;
 
 use object::{Object as _, ObjectSection as _};
 
 use super::file::{Bytes, Machine, Parsed, Segments, with_binary};
-use super::open::Identity;
+use super::mapped::MappedFile;
 use super::slots::{Slots, Wanted};
 use super::symbols::{Function, Functions};
-use super::{BinaryError, OpenBinary};
+use super::{BinaryError, Identity, OpenBinary};
 
 /// The longest resolver that is searched for addresses.
 const RESOLVER_MAX: u64 = 4 << 10;
@@ -32,10 +31,6 @@ const BYTES_MAX: u64 = 4 << 30;
 const ALL_FILES_MAX: usize = 16 << 10;
 /// The most times that a slot is read, of all processes.
 const READS_MAX: u64 = 4 << 20;
-/// The most files of a process.
-const FILES_MAX: usize = 1024;
-/// The most bytes of the list of a process's mappings.
-const MAPS_MAX: u64 = 16 << 20;
 /// Functions begin at multiples of this where compilers choose.
 const ALIGNMENT: u64 = 16;
 
@@ -113,7 +108,7 @@ impl Implementations {
     }
 
     fn read_process(&mut self, process: u32) -> io::Result<BTreeSet<u64>> {
-        let files = mapped_files(process)?;
+        let files = MappedFile::of(process)?;
         let Some(here) = files.iter().find(|file| file.identity == self.identity) else {
             return Ok(BTreeSet::new());
         };
@@ -169,7 +164,7 @@ impl Implementations {
         if self.others.contains_key(&file.identity) || self.others.len() >= ALL_FILES_MAX {
             return;
         }
-        let read = OpenBinary::open(&file.path).and_then(|binary| binary.reopen());
+        let read = file.open().and_then(|binary| binary.reopen());
         // What cannot be read has no slots that are known.
         let slots = read.map(|read| Slots::of(&read, &self.wanted, &mut self.bytes_left));
         self.others.insert(file.identity, slots.unwrap_or_default());
@@ -234,121 +229,13 @@ fn addresses(code: &[u8], start: u64, is_fixed: bool) -> Vec<u64> {
     found
 }
 
-/// A part of a file that a process has mapped as code.
-#[derive(Debug)]
-struct Code {
-    start: u64,
-    end: u64,
-    /// Where it begins in the file.
-    offset: u64,
-}
-
-/// A file whose code a process has mapped.
-#[derive(Debug)]
-struct MappedFile {
-    identity: Identity,
-    /// A path that leads to it, whatever is at its name by now.
-    path: PathBuf,
-    code: Vec<Code>,
-    /// All its mappings.
-    memory: Vec<Range<u64>>,
-}
-
-impl MappedFile {
-    /// Whether 8 bytes are in a mapping of this file.
-    fn contains(&self, address: u64) -> bool {
-        let Some(end) = address.checked_add(8) else { return false };
-        // The list is in the order of addresses.
-        let index = self.memory.partition_point(|mapping| mapping.end <= address);
-        self.memory.get(index).is_some_and(|mapping| mapping.start <= address && end <= mapping.end)
-    }
-
-    /// What is added to the file's virtual addresses in this process.
-    fn bias(&self, segments: &Segments) -> Option<u64> {
-        self.code.iter().find_map(|code| segments.bias(code.start, code.offset))
-    }
-}
-
-/// The files whose code a process has mapped, each once.
-fn mapped_files(process: u32) -> io::Result<Vec<MappedFile>> {
-    let mut text = Vec::new();
-    File::open(format!("/proc/{process}/maps"))?.take(MAPS_MAX).read_to_end(&mut text)?;
-    Ok(files_of(&text, |range, path| {
-        let link = PathBuf::from(format!("/proc/{process}/map_files/{range}"));
-        let inside = || Path::new(&format!("/proc/{process}/root")).join(path.trim_start_matches('/'));
-        // The links need more rights than the list.
-        [link, inside()].into_iter().find_map(|path| {
-            let found = fs::metadata(&path).ok()?;
-            Some((path, (found.dev(), found.ino())))
-        })
-    }))
-}
-
-/// The files with code in a list of mappings, with all their mappings. `find` finds a file by a mapping's
-/// range and path.
-fn files_of(text: &[u8], find: impl Fn(&str, &str) -> Option<(PathBuf, Identity)>) -> Vec<MappedFile> {
-    let mappings = || text.split(|&byte| byte == b'\n').filter_map(Mapping::parse);
-    let mut files: Vec<MappedFile> = Vec::new();
-    let mut of_line: HashMap<(&str, &str), Option<usize>> = HashMap::new();
-    for Mapping { range, device, inode, path, .. } in mappings().filter(|mapping| mapping.is_code) {
-        of_line.entry((device, inode)).or_insert_with(|| {
-            let is_free = files.len() < FILES_MAX;
-            let (path, identity) = is_free.then(|| find(range, path))??;
-            files.push(MappedFile { identity, path, code: Vec::new(), memory: Vec::new() });
-            Some(files.len() - 1)
-        });
-    }
-    for Mapping { range, offset, device, inode, is_code, .. } in mappings() {
-        let index = of_line.get(&(device, inode)).copied().flatten();
-        if let Some(file) = index.and_then(|index| files.get_mut(index))
-            && let Some((start, end)) = ends(range)
-        {
-            file.memory.push(start..end);
-            if is_code {
-                file.code.push(Code { start, end, offset });
-            }
-        }
-    }
-    files
-}
-
-fn ends(range: &str) -> Option<(u64, u64)> {
-    let (start, end) = range.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-}
-
-/// A line of `/proc/PID/maps`: of a file.
-struct Mapping<'a> {
-    range: &'a str,
-    offset: u64,
-    device: &'a str,
-    inode: &'a str,
-    path: &'a str,
-    is_code: bool,
-}
-
-impl<'a> Mapping<'a> {
-    fn parse(line: &'a [u8]) -> Option<Self> {
-        // Names of files are at the end, of any bytes: other mappings are found without them.
-        let text = match std::str::from_utf8(line) {
-            Ok(text) => text,
-            Err(error) => std::str::from_utf8(line.get(..error.valid_up_to())?).ok()?,
-        };
-        let mut words = text.splitn(6, ' ');
-        let (range, flags) = (words.next()?, words.next()?);
-        let offset = u64::from_str_radix(words.next()?, 16).ok()?;
-        let (device, inode) = (words.next()?, words.next()?);
-        let path = words.next()?.trim_start();
-        let is_code = flags.contains('x');
-        (inode != "0").then_some(Self { range, offset, device, inode, path, is_code })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use std::fs;
     use std::io::{BufRead as _, BufReader};
+    use std::path::Path;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -365,44 +252,6 @@ mod tests {
         assert_eq!(addresses(&code, 0x1000, true), [&relative[..], &[0x40_1000, 0x40_2000]].concat());
         for len in 0..code.len() {
             addresses(&code[..len], u64::MAX, true);
-        }
-    }
-
-    #[test]
-    fn lines_of_maps_are_read() {
-        let parse = |line: &'static str| {
-            Mapping::parse(line.as_bytes()).map(|found| {
-                (found.range, found.offset, found.device, found.inode, found.path, found.is_code)
-            })
-        };
-        assert_eq!(
-            parse("7f00-7f10 r-xp 00002000 08:01 1234    /lib/a b (deleted)"),
-            Some(("7f00-7f10", 0x2000, "08:01", "1234", "/lib/a b (deleted)", true))
-        );
-        assert_eq!(
-            parse("7f00-7f10 rw-p 0 08:01 1234 /lib/a"),
-            Some(("7f00-7f10", 0, "08:01", "1234", "/lib/a", false))
-        );
-        for line in ["", "7f00", "7f00-7f10 rw-p 0 00:00 0 ", "7f00-7f10 r-xp 0 00:00 0  [vdso]"] {
-            assert_eq!(parse(line), None, "{line}");
-        }
-        let damaged = Mapping::parse(b"7f00-7f10 r-xp 0 08:01 1234 /lib/\xff").unwrap();
-        assert_eq!(damaged.path, "/lib/");
-    }
-
-    #[test]
-    fn slots_are_read_in_mappings_of_their_file_only() {
-        let text =
-            b"1000-2000 r--p 0 08:01 7 /a\n2000-3000 r-xp 1000 08:01 7 /a\n3000-4000 rw-p 0 00:30 7 /f\n\
-            4000-5000 rw-p 2000 08:01 7 /a\n5000-6000 rw-p 0 00:00 0 \n";
-        let files = files_of(text, |range, path| (range == "2000-3000").then(|| (path.into(), (1, 7))));
-        let [file] = &files[..] else { panic!("{files:?}") };
-        assert_eq!(file.code.len(), 1);
-        for (address, is) in [(0x1000, true), (0x1ff8, true), (0x3000, false), (0x4ff8, true)] {
-            assert_eq!(file.contains(address), is, "{address:#x}");
-        }
-        for address in [0xfff, 0x3ffc, 0x4ff9, 0x5000, u64::MAX] {
-            assert!(!file.contains(address), "{address:#x}");
         }
     }
 

@@ -12,9 +12,9 @@
 //! - Binaries may be hostile: every offset is checked against the file's size before it is read, and unpacked
 //!   data is bounded.
 //! - A name that does not resolve gives an error with similar names.
+//! - A binary is looked for through processes that the calling thread may trace, by the kernel's own check.
 //!
-//! **Must not know:** eBPF, probes' syntax, the running kernel, but for the memory of processes that have a
-//! binary.
+//! **Must not know:** eBPF, probes' syntax, the running kernel, but for what processes have mapped.
 //!
 //! # Example
 //!
@@ -40,13 +40,19 @@
 //! | `debug_file` | symbols that a distribution keeps in another file |
 //! | [`usdt`] | markers of `sys/sdt.h`, their arguments and semaphores |
 //! | `open` | a binary that stays open while it is read |
+//! | `head` | what a binary says to its loader: segments, the name of a library, the build id |
+//! | `mapped` | files that a process has mapped, also removed ones |
+//! | `resolver` | what a name means to the processes of a recording |
 
 #![forbid(unsafe_code)]
 
 mod debug_file;
 mod file;
+mod head;
 pub mod indirect;
+mod mapped;
 mod open;
+mod resolver;
 mod slots;
 pub mod symbols;
 pub mod usdt;
@@ -59,7 +65,9 @@ use std::path::PathBuf;
 
 pub use debug_file::hex;
 pub use file::Machine;
-pub use open::OpenBinary;
+pub use mapped::MappedFile;
+pub use open::{Identity, OpenBinary, without_mark};
+pub use resolver::{Named, Newcomers, Processes, Resolver, find_by_name};
 
 /// Why a binary cannot be probed.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +103,17 @@ pub enum BinaryError {
         /// What does not fit.
         reason: String,
     },
+    /// No process that is recorded has it mapped.
+    #[error(
+        "no process of the recording has mapped a file named {name}{}; a library that is loaded later is named by its path",
+        told(processes)
+    )]
+    NotMapped {
+        /// The name.
+        name: String,
+        /// The processes.
+        processes: Vec<u32>,
+    },
     /// An object file, a core dump, a kernel module: nothing that is mapped for running.
     #[error("{} is {what}, which no process runs; name the program or the shared library", path.display())]
     NotRunnable {
@@ -113,6 +132,16 @@ pub enum BinaryError {
         /// This machine.
         host: Machine,
     },
+}
+
+/// The processes, if they are few.
+fn told(processes: &[u32]) -> String {
+    let ids: Vec<String> = processes.iter().map(u32::to_string).collect();
+    match ids.as_slice() {
+        [only] => format!(" (process {only})"),
+        few if few.len() <= 8 => format!(" (processes {})", few.join(", ")),
+        many => format!(" ({} processes)", many.len()),
+    }
 }
 
 fn hint(interpreter: Option<&str>) -> String {

@@ -7,20 +7,43 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::BinaryError;
+use super::{BinaryError, head};
 
 /// What a binary is opened with. Its owner may have a pipe under its name, and opening that would wait for
 /// somebody to write to it: so it is opened without waiting, and what was opened is looked at.
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// A file's device and inode.
-pub(super) type Identity = (u64, u64);
+/// What is the same of two descriptors exactly if a probe in one file is a probe in the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Identity {
+    /// Device and inode.
+    Inode(u64, u64),
+    /// A file of an overlay. Each container of an image has an overlay with a device of its own, above the
+    /// same files, into which the kernel puts probes (`d_real_inode`). Of these an overlay tells the inode,
+    /// the size, and the seconds and nanoseconds of the last change, which nobody can set.
+    Overlaid(u64, u64, i64, i64),
+}
+
+impl Identity {
+    fn of(file: &File) -> io::Result<Self> {
+        /// `OVERLAYFS_SUPER_MAGIC` of include/uapi/linux/magic.h.
+        const OVERLAY: u64 = 0x794c_7630;
+        let found = file.metadata()?;
+        let is_overlaid = rustix::fs::fstatfs(file)?.f_type as u64 == OVERLAY;
+        Ok(if is_overlaid {
+            Self::Overlaid(found.ino(), found.size(), found.ctime(), found.ctime_nsec())
+        } else {
+            Self::Inode(found.dev(), found.ino())
+        })
+    }
+}
 
 /// An open binary. As a [`CStr`] it is a path that leads to this file and no other, for the kernel to open
 /// while this is there.
@@ -76,18 +99,24 @@ impl OpenBinary {
         if !found.is_file() {
             return Err(BinaryError::NotRegular { path: path.to_owned() });
         }
+        let identity = Identity::of(&file).map_err(failed)?;
         let link = CString::new(link_of(file.as_fd())).map_err(|error| failed(error.into()))?;
         let path = root.path_of(&file).unwrap_or_else(|| path.to_owned());
-        Ok(Self {
-            file: Arc::new(file),
-            identity: (found.dev(), found.ino()),
-            root: root.clone(),
-            path,
-            link,
-        })
+        Ok(Self { file: Arc::new(file), identity, root: root.clone(), path, link })
     }
 
-    /// Where the file was when it was opened, without symbolic links. Another file may be there since.
+    /// Opens the file that a link of `/proc/PID` leads to, such as `/proc/PID/exe`. `path` is where it is, or
+    /// was before it was removed, below the root directory of the process.
+    pub(super) fn linked(link: &Path, root: &Path, path: &Path) -> Result<Self, BinaryError> {
+        let path = below(root, path);
+        let failed = |source| BinaryError::Io { path: path.clone(), source };
+        let root = Root::open(root).map_err(failed)?;
+        let file = rustix::fs::open(link, FLAGS, Mode::empty());
+        Self::new(&root, &path, file.map(File::from).map_err(io::Error::from))
+    }
+
+    /// Where the file was when it was opened, without symbolic links; or before it was removed. Another file
+    /// may be there since.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,8 +130,20 @@ impl OpenBinary {
         Some(self.root.inside(&self.file)?.parent()?.to_owned())
     }
 
-    pub(super) fn identity(&self) -> Identity {
+    /// Which file it is.
+    pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Its build id; empty if it has none, or is no 64-bit binary for this machine. Little of the file is
+    /// read, whatever it is.
+    pub fn build_id(&self) -> Vec<u8> {
+        self.reopen().ok().and_then(|file| head::build_id(&file)).unwrap_or_default()
+    }
+
+    /// The name that other binaries have for it, if it is a shared library.
+    pub(super) fn soname(&self) -> Option<Vec<u8>> {
+        head::soname(&self.reopen().ok()?)
     }
 
     /// The same file, with an offset of its own.
@@ -130,7 +171,7 @@ impl Deref for OpenBinary {
 }
 
 impl Root {
-    fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self { dir: Arc::new(dir.into()), path: path.to_owned() })
@@ -145,8 +186,26 @@ impl Root {
     /// Opens a regular file; `None` where there is none. The path is how it is shown.
     pub(super) fn open_regular(&self, inside: &Path) -> Option<Found> {
         let file = self.open_file(inside).ok()?;
-        let found = file.metadata().ok().filter(Metadata::is_file)?;
-        Some(Found { file, identity: (found.dev(), found.ino()), path: below(&self.path, inside) })
+        file.metadata().ok().filter(Metadata::is_file)?;
+        Some(Found { identity: Identity::of(&file).ok()?, file, path: below(&self.path, inside) })
+    }
+
+    /// Which file is at a path, and its inode. It is not opened for reading, so that nothing happens to it.
+    pub(super) fn look(&self, inside: &Path) -> Option<(Identity, u64)> {
+        let inside = inside.strip_prefix("/").unwrap_or(inside);
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::openat2(&self.dir, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+        let file = File::from(file);
+        let inode = file.metadata().ok().filter(Metadata::is_file)?.ino();
+        Some((Identity::of(&file).ok()?, inode))
+    }
+
+    /// A path as a list of mappings has it, which begins at the root directory of whoever reads the list, or
+    /// of the process's own mount namespace: from this root on.
+    pub(super) fn within(&self, path: &Path) -> PathBuf {
+        let root = std::fs::read_link(link_of(self.dir.as_fd())).unwrap_or_default();
+        Path::new("/").join(path.strip_prefix(root).unwrap_or(path))
     }
 
     /// The path inside of the root at which a file is, from what the kernel tells of its descriptor. It is
@@ -154,12 +213,32 @@ impl Root {
     fn inside(&self, file: &File) -> Option<PathBuf> {
         let root = std::fs::read_link(link_of(self.dir.as_fd())).ok()?;
         let path = std::fs::read_link(link_of(file.as_fd())).ok()?;
-        Some(Path::new("/").join(path.strip_prefix(root).ok()?))
+        let inside = Path::new("/").join(path.strip_prefix(root).ok()?);
+        let bare = without_mark(&inside).filter(|_| {
+            let here = self.look(&inside).map(|(identity, _)| identity);
+            here.is_none() || here != Identity::of(file).ok()
+        });
+        Some(bare.map_or_else(|| inside.clone(), Path::to_owned))
     }
 
     fn path_of(&self, file: &File) -> Option<PathBuf> {
         self.inside(file).map(|inside| below(&self.path, &inside))
     }
+}
+
+/// Which regular file a path leads to. It is not opened for reading, so that nothing happens to it.
+pub(super) fn look(path: &Path) -> io::Result<Identity> {
+    let file = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Identity::of(&file)
+}
+
+/// A path without what the kernel writes behind that of a removed file; `None` if it has no such mark.
+pub fn without_mark(path: &Path) -> Option<&Path> {
+    let bytes = path.as_os_str().as_bytes().strip_suffix(b" (deleted)")?;
+    Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
 /// A file beside a binary.

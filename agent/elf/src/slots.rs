@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
 use object::LittleEndian;
-use object::elf::{self, FileHeader64, ProgramHeader64, Rela64, SectionHeader64, Sym64};
-use object::pod::{self, Pod};
-use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, Sym as _};
+use object::elf::{self, Rela64, SectionHeader64, Sym64};
+use object::pod;
+use object::read::elf::{Rela as _, SectionHeader as _, Sym as _};
 
 use super::file::{Machine, Segments};
+use super::head::Reader;
 
 /// The most bytes of tables that are read of a file: relocations of 24 bytes are some three million.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -19,8 +19,6 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const TABLES_MAX: usize = 8;
 /// The most slots that are read of a file: a binary has one or two for a function.
 const SLOTS_MAX: usize = 256;
-/// The most program headers of a file: a binary has about a dozen.
-const SEGMENTS_MAX: u16 = 64;
 
 /// The functions whose slots are meant.
 #[derive(Debug)]
@@ -42,11 +40,10 @@ impl Slots {
     /// Reads those of a file of this machine, and takes the bytes from `budget`. A file without them, or that
     /// needs more, has none.
     pub(super) fn of(file: &File, wanted: &Wanted, budget: &mut u64) -> Self {
-        let len = file.metadata().map_or(0, |found| found.len());
-        let reader = Reader { file, len, left: FILE_BYTES_MAX.min(*budget) };
-        let given = reader.left;
-        let (found, left) = reader.slots(wanted);
-        *budget -= given - left;
+        let given = FILE_BYTES_MAX.min(*budget);
+        let mut reader = Reader::new(file, given);
+        let found = Self::read(&mut reader, wanted);
+        *budget -= given - reader.left;
         found.unwrap_or_default()
     }
 }
@@ -67,107 +64,68 @@ fn kinds(machine: Machine) -> Option<(u32, [u32; 3])> {
     }
 }
 
-/// A file's bytes, up to a budget.
-struct Reader<'a> {
-    file: &'a File,
-    len: u64,
-    left: u64,
-}
-
 /// A table of symbols and its names.
 type Symbols = (Vec<u8>, Vec<u8>);
 
-impl Reader<'_> {
-    fn read(&mut self, offset: u64, size: u64) -> Option<Vec<u8>> {
-        let is_inside = offset.checked_add(size)? <= self.len;
-        if !is_inside {
-            return None;
-        }
-        self.left = self.left.checked_sub(size)?;
-        let mut bytes = vec![0; usize::try_from(size).ok()?];
-        self.file.read_exact_at(&mut bytes, offset).ok()?;
-        Some(bytes)
+impl Slots {
+    fn read(reader: &mut Reader<'_>, wanted: &Wanted) -> Option<Self> {
+        let head = reader.head()?;
+        let kinds = kinds(head.machine)?;
+        let sections = reader.sections(&head)?;
+        let addresses = addresses(reader, &sections, kinds, wanted);
+        Some(Self { addresses, segments: Segments::of_headers(&head.programs) })
     }
+}
 
-    fn table<T: Pod>(&mut self, offset: u64, count: u16) -> Option<Vec<u8>> {
-        self.read(offset, u64::from(count).checked_mul(size_of::<T>() as u64)?)
-    }
-
-    fn section(&mut self, section: &SectionHeader64<LittleEndian>) -> Option<Vec<u8>> {
-        self.read(section.sh_offset(LittleEndian), section.sh_size(LittleEndian))
-    }
-
-    /// The slots, and what is left of the budget.
-    fn slots(mut self, wanted: &Wanted) -> (Option<Slots>, u64) {
-        (self.read_slots(wanted), self.left)
-    }
-
-    fn read_slots(&mut self, wanted: &Wanted) -> Option<Slots> {
-        let head = self.table::<FileHeader64<LittleEndian>>(0, 1)?;
-        let (head, _) = pod::from_bytes::<FileHeader64<LittleEndian>>(&head).ok()?;
-        let machine = match head.e_machine(LittleEndian) {
-            elf::EM_X86_64 => Machine::X86_64,
-            elf::EM_AARCH64 => Machine::Aarch64,
-            other => Machine::Other(other),
-        };
-        let is_meant = head.is_supported() && head.is_little_endian() && machine == Machine::HOST;
-        let is_meant = is_meant && head.e_phnum(LittleEndian) <= SEGMENTS_MAX;
-        let kinds = kinds(machine).filter(|_| is_meant)?;
-        let programs = self
-            .table::<ProgramHeader64<LittleEndian>>(head.e_phoff(LittleEndian), head.e_phnum(LittleEndian))?;
-        let segments = Segments::of_headers(pod::slice_from_all_bytes(&programs).ok()?);
-        let sections = self
-            .table::<SectionHeader64<LittleEndian>>(head.e_shoff(LittleEndian), head.e_shnum(LittleEndian))?;
-        let sections = pod::slice_from_all_bytes(&sections).ok()?;
-        Some(Slots { addresses: self.addresses(sections, kinds, wanted), segments })
-    }
-
-    fn addresses(
-        &mut self,
-        sections: &[SectionHeader64<LittleEndian>],
-        (relative, named): (u32, [u32; 3]),
-        wanted: &Wanted,
-    ) -> Vec<u64> {
-        let mut found = Vec::new();
-        let mut symbols: HashMap<u32, Option<Symbols>> = HashMap::new();
-        let is_table = |section: &&SectionHeader64<LittleEndian>| {
-            section.sh_type(LittleEndian) == elf::SHT_RELA
-                && section.sh_flags(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0
-        };
-        for section in sections.iter().filter(is_table).take(TABLES_MAX) {
-            let Some(bytes) = self.section(section) else { continue };
-            let Ok(relocations) = pod::slice_from_all_bytes::<Rela64<LittleEndian>>(&bytes) else { continue };
-            let link = section.sh_link(LittleEndian);
-            for relocation in relocations {
-                let kind = relocation.r_type(LittleEndian, false);
-                let is_meant = if kind == relative {
-                    wanted.resolvers.contains(&relocation.r_addend(LittleEndian).cast_unsigned())
-                } else if named.contains(&kind) {
-                    let symbols = symbols.entry(link).or_insert_with(|| self.symbols(sections, link));
-                    let symbol = relocation.r_sym(LittleEndian, false);
-                    symbols.as_ref().is_some_and(|symbols| is_named(symbols, symbol, &wanted.names))
-                } else {
-                    false
-                };
-                if is_meant {
-                    if found.len() == SLOTS_MAX {
-                        return found;
-                    }
-                    found.push(relocation.r_offset(LittleEndian));
+fn addresses(
+    reader: &mut Reader<'_>,
+    sections: &[SectionHeader64<LittleEndian>],
+    (relative, named): (u32, [u32; 3]),
+    wanted: &Wanted,
+) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut symbols: HashMap<u32, Option<Symbols>> = HashMap::new();
+    let is_table = |section: &&SectionHeader64<LittleEndian>| {
+        section.sh_type(LittleEndian) == elf::SHT_RELA
+            && section.sh_flags(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0
+    };
+    for section in sections.iter().filter(is_table).take(TABLES_MAX) {
+        let Some(bytes) = reader.section(section) else { continue };
+        let Ok(relocations) = pod::slice_from_all_bytes::<Rela64<LittleEndian>>(&bytes) else { continue };
+        let link = section.sh_link(LittleEndian);
+        for relocation in relocations {
+            let kind = relocation.r_type(LittleEndian, false);
+            let is_meant = if kind == relative {
+                wanted.resolvers.contains(&relocation.r_addend(LittleEndian).cast_unsigned())
+            } else if named.contains(&kind) {
+                let symbols = symbols.entry(link).or_insert_with(|| symbols_of(reader, sections, link));
+                let symbol = relocation.r_sym(LittleEndian, false);
+                symbols.as_ref().is_some_and(|symbols| is_named(symbols, symbol, &wanted.names))
+            } else {
+                false
+            };
+            if is_meant {
+                if found.len() == SLOTS_MAX {
+                    return found;
                 }
+                found.push(relocation.r_offset(LittleEndian));
             }
         }
-        found
     }
+    found
+}
 
-    fn symbols(&mut self, sections: &[SectionHeader64<LittleEndian>], index: u32) -> Option<Symbols> {
-        let table = sections.get(usize::try_from(index).ok()?)?;
-        let is_symbols = matches!(table.sh_type(LittleEndian), elf::SHT_DYNSYM | elf::SHT_SYMTAB);
-        let names = sections.get(usize::try_from(table.sh_link(LittleEndian)).ok()?)?;
-        let is_names = names.sh_type(LittleEndian) == elf::SHT_STRTAB;
-        (is_symbols && is_names).then_some(())?;
-        Some((self.section(table)?, self.section(names)?))
-    }
+fn symbols_of(
+    reader: &mut Reader<'_>,
+    sections: &[SectionHeader64<LittleEndian>],
+    index: u32,
+) -> Option<Symbols> {
+    let table = sections.get(usize::try_from(index).ok()?)?;
+    let is_symbols = matches!(table.sh_type(LittleEndian), elf::SHT_DYNSYM | elf::SHT_SYMTAB);
+    let names = sections.get(usize::try_from(table.sh_link(LittleEndian)).ok()?)?;
+    let is_names = names.sh_type(LittleEndian) == elf::SHT_STRTAB;
+    (is_symbols && is_names).then_some(())?;
+    Some((reader.section(table)?, reader.section(names)?))
 }
 
 /// Whether a symbol has one of these names, with any version. It takes no longer if the name has no end.
@@ -188,6 +146,9 @@ fn is_named((symbols, strings): &Symbols, index: u32, names: &BTreeSet<String>) 
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use std::os::unix::fs::FileExt as _;
+
+    use super::super::head::SEGMENTS_MAX;
     use super::*;
 
     /// A sparse file with this many tables of relocations, each of `size` bytes; the last entry of each is
@@ -240,7 +201,7 @@ mod tests {
         assert_eq!(read(2, 48, 63), (0, 0));
         let file = sparse(2, 48);
         file.write_all_at(&(SEGMENTS_MAX + 1).to_le_bytes(), 56).unwrap();
-        assert_eq!(Slots::of(&file, &wanted, &mut { FILE_BYTES_MAX }).addresses, []);
+        assert_eq!(Slots::of(&file, &wanted, &mut { FILE_BYTES_MAX }).addresses, [0_u64; 0]);
     }
 
     #[test]

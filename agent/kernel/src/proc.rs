@@ -5,7 +5,8 @@
 //! that their users chose; and it opens and parses several files for each thread, of which there may be a
 //! hundred thousand.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use procfs::{Current as _, Meminfo, ProcError};
@@ -123,7 +124,7 @@ pub fn process_maps(pid: u32) -> io::Result<Vec<u8>> {
 /// so blanks in names become `\040` as in `/proc/mounts`. Neighbouring mappings of one file are one line: its
 /// segments and their relocated parts.
 fn maps_text(pid: u32, name: &[u8], maps: &[u8]) -> Vec<u8> {
-    let mut lines: Vec<(u64, u64, &[u8])> = Vec::new();
+    let mut lines: Vec<(u64, u64, Vec<u8>)> = Vec::new();
     for line in maps.split(|&byte| byte == b'\n') {
         let Some(Mapping { start, end, path, .. }) = mapping(line) else { continue };
         match lines.last_mut() {
@@ -136,50 +137,59 @@ fn maps_text(pid: u32, name: &[u8], maps: &[u8]) -> Vec<u8> {
     push_word(&mut text, name);
     for (start, end, path) in lines {
         text.extend_from_slice(format!("{start:x} {end:x} ").as_bytes());
-        push_word(&mut text, path);
+        push_word(&mut text, &path);
     }
     text
 }
 
-/// A line of `/proc/PID/maps`.
-struct Mapping<'a> {
-    start: u64,
-    end: u64,
-    executable: bool,
-    offset: u64,
-    path: &'a [u8],
-}
-
-/// A mapping of code.
+/// A mapping that has a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeMapping {
+pub struct Mapping {
     /// Its first address.
     pub start: u64,
     /// The address after it.
     pub end: u64,
-    /// Where it begins in the file.
+    /// Whether it is of code.
+    pub executable: bool,
+    /// Where it begins in the file, in bytes.
     pub offset: u64,
-    /// The file, or a name such as `[vdso]`.
+    /// The file's device, as the kernel writes it (`fe:00`). File systems may tell another one to those who
+    /// ask for a file's.
+    pub device: String,
+    /// The file's inode; 0 of what is no file.
+    pub inode: u64,
+    /// The file as the reader's root directory has it, with ` (deleted)` behind one that was removed; or a
+    /// name such as `[vdso]`.
     pub path: Vec<u8>,
 }
 
-/// What a process has mapped as code.
-pub fn code_mappings(pid: u32) -> io::Result<Vec<CodeMapping>> {
-    let maps = read::file(format!("/proc/{pid}/maps"))?;
-    let mappings = maps.split(|&byte| byte == b'\n').filter_map(mapping).filter(|mapping| mapping.executable);
-    Ok(mappings
-        .map(|Mapping { start, end, offset, path, .. }| CodeMapping {
-            start,
-            end,
-            offset,
-            path: path.to_vec(),
-        })
-        .collect())
+/// The most bytes of a list of mappings that are read.
+const MAPS_MAX: u64 = 16 << 20;
+
+/// What a process has mapped, in the order of addresses: of files, and what else has a name. A list that is
+/// longer than 16 MiB is cut.
+///
+/// # Errors
+/// There is no such process, or this thread must not look into it.
+pub fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
+    let mut maps = Vec::new();
+    File::open(format!("/proc/{pid}/maps"))?.take(MAPS_MAX).read_to_end(&mut maps)?;
+    Ok(maps.split(|&byte| byte == b'\n').filter_map(mapping).collect())
+}
+
+/// The mappings of code of a process, as [`mappings`] gives them.
+///
+/// # Errors
+/// As of [`mappings`].
+pub fn code_mappings(pid: u32) -> io::Result<Vec<Mapping>> {
+    let mut all = mappings(pid)?;
+    all.retain(|mapping| mapping.executable);
+    Ok(all)
 }
 
 /// Reads `start-end flags offset device inode   path` and leaves out mappings without a path (`show_map_vma`
 /// in `fs/proc/task_mmu.c`).
-fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
+fn mapping(line: &[u8]) -> Option<Mapping> {
     let mut rest = line;
     let mut word = || {
         let start = rest.iter().position(|&byte| byte != b' ')?;
@@ -192,12 +202,12 @@ fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
     let executable = word()?.contains('x');
     let hex = |digits| u64::from_str_radix(digits, 16).ok();
     let offset = hex(word()?)?;
-    for _ in ["device", "inode"] {
-        word()?;
-    }
+    let device = word()?.to_owned();
+    let inode = word()?.parse().ok()?;
     let path = rest.trim_ascii_start();
     let (start, end) = (hex(start)?, hex(end)?);
-    (!path.is_empty()).then_some(Mapping { start, end, executable, offset, path })
+    let path = path.to_vec();
+    (!path.is_empty()).then_some(Mapping { start, end, executable, offset, device, inode, path })
 }
 
 fn push_word(text: &mut Vec<u8>, word: &[u8]) {

@@ -37,7 +37,7 @@ pub fn addition(
     let file = FileSpec { clock: running.clock, ..FileSpec::default() };
     let tracefs = Tracefs::open().map_err(PlanError::whole)?;
     let btf = Btf::of_kernel();
-    let processes = scope::processes(running.tasks.as_ref());
+    let processes = scope::processes(running.tasks.as_ref(), false, running.scope.as_ref());
     let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &running.counters, processes)?;
     let mut formats = described(running);
     let before = Before { earlier: formats.earlier(), recorded: recorded_into(of), running: Some(of) };

@@ -85,10 +85,10 @@ use capture::{
     CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, ProgramFacts, Rotation, SetOptions,
 };
 use compile::context::Counters;
-use compile::dynamic::Processes;
 use compile::fast::FastLane;
 use compile::filter::Facts;
 use ctf_writer::{Ctf, FileLimits, Shape};
+use elf::Processes;
 use ftrace_event::{Names, NoNames};
 use kernel::btf::{Btf, BtfError};
 use kernel::cpus::Cpus;
@@ -149,7 +149,7 @@ impl Plan {
         let counters = Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus));
         let tracefs = Tracefs::open().map_err(PlanError::whole)?;
         let btf = Btf::of_kernel();
-        let processes = scope::processes(tasks.as_ref());
+        let processes = scope::processes(tasks.as_ref(), scope.only_command, traits.as_ref());
         let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &counters, processes)?;
         let mut formats = Formats::default();
         let mut planned = Vec::with_capacity(channels.len());

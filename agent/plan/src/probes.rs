@@ -7,11 +7,12 @@ use super::{
 };
 use ::kernel::btf::{Btf, BtfError};
 use ::kernel::tracefs::Tracefs;
-use compile::dynamic::{DynamicError, Environment, Planned, Processes, function, graph, kernel, usdt, user};
+use compile::dynamic::{DynamicError, Environment, Planned, function, graph, kernel, usdt, user};
 use compile::filter::Facts;
 use compile::plan::ProbePlan;
 use compile::probe_filter::ProbeRule;
 use compile::typed::{End, Types};
+use elf::Processes;
 use spec::{GraphHooks, GraphSpec, RuleSpec, What};
 
 /// What probes are made of.

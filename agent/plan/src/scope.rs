@@ -10,8 +10,8 @@ use rustix::{
 use super::{PlanError, Why};
 use attach::KernelLayout;
 use capture::{TaskFilter, Tracking};
-use compile::dynamic::Processes;
 use compile::scope::{Scope, Set, Sets, Values};
+use elf::{Newcomers, Processes};
 use kernel::cgroup::{Cgroup, Hierarchy};
 use kernel::ids::Owner;
 use kernel::{ids, proc};
@@ -68,10 +68,23 @@ pub(super) fn task_filter(scope: &ScopeSpec) -> Option<TaskFilter> {
     is_chosen.then(|| TaskFilter { processes: scope.pids.clone(), follow_fork: scope.children })
 }
 
-/// The processes that are recorded, as far as they are there already: where threads are chosen by what they
-/// are, any process may become one.
-pub(super) fn processes(tasks: Option<&TaskFilter>) -> Processes {
-    tasks.map_or(Processes::All, |tasks| Processes::Of(tasks.processes.clone()))
+/// The processes that are recorded, whose names for files are meant. Where values of attributes change while
+/// the recording goes on, or only some are left out, names are those of this process.
+pub(super) fn processes(tasks: Option<&TaskFilter>, has_command: bool, scope: Option<&Scope>) -> Processes {
+    if let Some(TaskFilter { processes, follow_fork }) = tasks {
+        let newcomers = match (has_command, follow_fork) {
+            (true, _) => Newcomers::Command,
+            (false, true) => Newcomers::Children,
+            (false, false) => Newcomers::None,
+        };
+        return Processes::Of { ids: processes.clone(), newcomers };
+    }
+    let Some(scope) = scope.filter(|scope| scope.chooses()) else { return Processes::All };
+    // Where /proc cannot be read, none is known.
+    let threads = proc::threads().unwrap_or_default();
+    let ids: BTreeSet<u32> =
+        threads.iter().filter(|thread| scope.takes(thread)).map(|thread| thread.tgid).collect();
+    Processes::Of { ids: ids.into_iter().collect(), newcomers: Newcomers::Any }
 }
 
 /// The memory maps of the processes, of those that are still there.

@@ -6,7 +6,7 @@ use super::{Before, Kernel, PlanError, Why, buffers, error::InChannel};
 use attach::KernelLayout;
 use capture::watch::{Decoder, Lacking, Threads, WatchOptions, WatchRule};
 use compile::context::Counters;
-use compile::dynamic::Processes;
+use elf::Processes;
 use ftrace_event::{Format, name_and_id};
 use kernel::btf::Btf;
 use kernel::cpus::Cpus;

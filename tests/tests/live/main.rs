@@ -18,6 +18,7 @@ mod channels;
 mod cli;
 mod compat;
 mod confined;
+mod containers;
 mod contexts;
 mod daemon;
 mod data_sets;

@@ -16,7 +16,6 @@ use std::{
 
 use attach::mappings::{Mapped, MappingEvent};
 use elf::hex;
-use kernel::proc::CodeMapping;
 
 /// How many generations of processes that do nothing but create the next are followed back.
 const GENERATIONS_MAX: usize = 64;
@@ -30,13 +29,6 @@ impl Journal {
         Self(BufWriter::new(file))
     }
 
-    /// Notes a mapping that is there.
-    pub(super) fn mapped(&mut self, process: u32, mapping: &CodeMapping) {
-        let CodeMapping { start, end, offset, path } = mapping;
-        let (start, end, offset) = (*start, *end, *offset);
-        self.mapping(&Mapped { process, start, end, offset, build_id: &[], path });
-    }
-
     /// Notes what was announced.
     pub(super) fn event(&mut self, event: &MappingEvent<'_>) {
         let _ = match event {
@@ -46,7 +38,8 @@ impl Journal {
         };
     }
 
-    fn mapping(&mut self, mapped: &Mapped<'_>) {
+    /// Notes a mapping.
+    pub(super) fn mapping(&mut self, mapped: &Mapped<'_>) {
         let Mapped { process, start, end, offset, build_id, path } = *mapped;
         // A line has room for any name but one with a line end.
         if path.contains(&b'\n') {
@@ -150,8 +143,6 @@ mod tests {
     fn text() -> Vec<u8> {
         let mut file = tempfile::tempfile().unwrap();
         let mut journal = Journal::new(file.try_clone().unwrap());
-        let path = b"/opt/two words".to_vec();
-        journal.mapped(0x12, &CodeMapping { start: 0x1000, end: 0x3000, offset: 0x400, path });
         let newer = Mapped {
             process: 0x12,
             start: 0x2000,
@@ -160,6 +151,8 @@ mod tests {
             build_id: &[0xab, 1],
             path: b"/lib/new",
         };
+        let (build_id, path): (&[u8], &[u8]) = (&[], b"/opt/two words");
+        journal.mapping(&Mapped { start: 0x1000, offset: 0x400, build_id, path, ..newer.clone() });
         journal.event(&MappingEvent::Mapped(newer.clone()));
         journal.event(&MappingEvent::Mapped(Mapped { path: b"/a\nb", ..newer }));
         journal.event(&MappingEvent::Forked { child: 0x13, parent: 0x12 });

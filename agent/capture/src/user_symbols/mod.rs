@@ -10,10 +10,11 @@ mod live;
 mod resolve;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs::File,
     io::{Seek as _, SeekFrom},
     os::fd::{AsFd as _, OwnedFd},
+    os::unix::ffi::OsStrExt as _,
     thread::JoinHandle,
 };
 
@@ -25,10 +26,11 @@ use super::{
     segment::{self, SegmentContent},
     spool::SegmentFile,
 };
-use attach::mappings::MappingEvents;
+use attach::mappings::{Mapped, MappingEvents};
+use elf::{Identity, MappedFile};
 use ftrace_event::{Endian, Format};
 use journal::{Journal, Processes};
-use kernel::proc;
+use kernel::proc::{self, Mapping};
 pub(super) use live::LiveSymbols;
 pub(super) use resolve::UserSymbols;
 use spec::StackKind;
@@ -68,12 +70,7 @@ impl MappingReader {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = stop.try_clone()?;
         let thread = std::thread::Builder::new().name("mappings".into()).spawn(move || {
-            for process in proc::processes().unwrap_or_default() {
-                // It may have ended, or be a kernel thread.
-                for mapping in proc::code_mappings(process).unwrap_or_default() {
-                    journal.mapped(process, &mapping);
-                }
-            }
+            note_all(&mut journal);
             // Whoever follows the recording names stacks by what is there.
             journal.flush();
             let mut last = false;
@@ -86,6 +83,28 @@ impl MappingReader {
             }
         })?;
         Ok(Self { thread: Some(thread), stop })
+    }
+}
+
+/// Notes what all processes have mapped by now, as the kernel announces what comes: with the paths that the
+/// processes have for it, and with build ids.
+fn note_all(journal: &mut Journal) {
+    let mut build_ids: HashMap<Identity, Vec<u8>> = HashMap::new();
+    for process in proc::processes().unwrap_or_default() {
+        // It may have ended, or be a kernel thread.
+        let mappings = proc::code_mappings(process).unwrap_or_default();
+        let files = MappedFile::among(process, &mappings);
+        for mapping in &mappings {
+            let Mapping { start, end, offset, ref path, .. } = *mapping;
+            let file = files.iter().find(|file| file.has_code_at(start));
+            let build_id: &[u8] = file.map_or(&[], |file| {
+                build_ids
+                    .entry(file.identity())
+                    .or_insert_with(|| file.open().map(|binary| binary.build_id()).unwrap_or_default())
+            });
+            let path = file.map_or(path.as_slice(), |file| file.path().as_os_str().as_bytes());
+            journal.mapping(&Mapped { process, start, end, offset, build_id, path });
+        }
     }
 }
 

@@ -5,15 +5,22 @@
 //! two processes have different code at one address, the entry has both names, and each process has an entry
 //! for itself where no code is (`place_of_process`), which our readers go by. Another entry ends each
 //! address, because readers take the nearest name below for everything that is not in a stack.
+//!
+//! A file is that of the mapping of its process, as long as that runs, whatever is at its path by now. Of a
+//! process that has ended, it is one with the same path and build id that another process has mapped, or that
+//! is at the path.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::OsStr,
     fmt::Write as _,
-    path::{Path, PathBuf},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
 };
 
 use super::journal::{Mapping, Processes};
 use elf::symbols::{Function, Functions};
+use elf::{Identity, MappedFile, OpenBinary, without_mark};
 use ftrace_event::stacks::place_of_process;
 
 /// The name of addresses that are in no user stack.
@@ -55,14 +62,24 @@ pub(super) fn resolve(processes: &Processes<'_>, frames: &BTreeSet<(u32, u64)>) 
     resolver.finish()
 }
 
+/// A file's path and build id.
+type Name = (Vec<u8>, String);
+
 /// Names of addresses, with the processes in which they have them.
 type Names = BTreeMap<u64, BTreeMap<String, BTreeSet<u32>>>;
 
 /// Names frames, and remembers the files that they are in.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    /// By path and build id.
-    files: HashMap<Vec<u8>, HashMap<String, File>>,
+    files: Vec<File>,
+    /// The files of processes, by path and build id.
+    of_process: HashMap<(u32, Name), usize>,
+    /// Files that were read, by which they are.
+    known: HashMap<Identity, usize>,
+    /// What is at paths here, if it has the build id.
+    at_path: HashMap<Name, Option<usize>>,
+    /// Files for processes that have ended, as others have them; without functions if none has.
+    by_name: HashMap<Name, usize>,
     /// With the processes that have them.
     names: Names,
     /// Frames that are in no known mapping.
@@ -73,12 +90,19 @@ impl Resolver {
     /// Names these frames, too, and those that were in no mapping before.
     pub(super) fn add(&mut self, processes: &Processes<'_>, mut frames: BTreeSet<(u32, u64)>) {
         frames.append(&mut self.unmapped);
-        for (process, address) in frames {
+        let ids: BTreeSet<u32> = frames.iter().map(|&(process, _)| process).collect();
+        let ended: BTreeSet<u32> = ids.into_iter().filter(|&process| has_ended(process)).collect();
+        // Those that have ended get the files of others.
+        let (last, first): (Vec<_>, Vec<_>) =
+            frames.into_iter().partition(|(process, _)| ended.contains(process));
+        let mut mapped = HashMap::new();
+        for (process, address) in first.into_iter().chain(last) {
             let Some(mapping) = processes.find(process, address) else {
                 self.unmapped.insert((process, address));
                 continue;
             };
-            let name = self.file(process, mapping).name(address - mapping.start + mapping.offset);
+            let offset = address - mapping.start + mapping.offset;
+            let name = self.file(process, mapping, &mut mapped).name(offset);
             self.names.entry(address).or_default().entry(name).or_default().insert(process);
         }
     }
@@ -88,9 +112,68 @@ impl Resolver {
         !self.unmapped.is_empty()
     }
 
-    fn file(&mut self, process: u32, mapping: &Mapping<'_>) -> &File {
-        let of_path = self.files.entry(mapping.path.to_vec()).or_default();
-        of_path.entry(mapping.build_id.to_owned()).or_insert_with(|| File::read(process, mapping))
+    fn file(
+        &mut self,
+        process: u32,
+        mapping: &Mapping<'_>,
+        mapped: &mut HashMap<u32, Vec<MappedFile>>,
+    ) -> &File {
+        let name = (mapping.path.to_vec(), mapping.build_id.to_owned());
+        let key = (process, name.clone());
+        let index = if let Some(&index) = self.of_process.get(&key) {
+            index
+        } else {
+            let files = mapped.entry(process).or_insert_with(|| MappedFile::of(process).unwrap_or_default());
+            let index = self.find(name, mapping, files);
+            self.of_process.insert(key, index);
+            index
+        };
+        &self.files[index]
+    }
+
+    fn find(&mut self, name: Name, mapping: &Mapping<'_>, files: &[MappedFile]) -> usize {
+        let path = Path::new(OsStr::from_bytes(mapping.path));
+        let path = without_mark(path).unwrap_or(path);
+        let is_mapped = |file: &&MappedFile| {
+            file.has_code_at(mapping.start) && file.path().file_name() == path.file_name()
+        };
+        if let Some(Ok(binary)) = files.iter().find(is_mapped).map(MappedFile::open)
+            && let Some(index) = self.read(&binary, mapping)
+        {
+            if !mapping.build_id.is_empty() {
+                self.by_name.insert(name, index);
+            }
+            return index;
+        }
+        let here = if let Some(&here) = self.at_path.get(&name) {
+            here
+        } else {
+            let here = Some(path).filter(|path| path.is_absolute()).map(OpenBinary::open);
+            let here = here.and_then(Result::ok).and_then(|binary| self.read(&binary, mapping));
+            self.at_path.insert(name.clone(), here);
+            here
+        };
+        // Users choose build ids: what is at the path counts before what another process has from there.
+        if let Some(index) = here.or_else(|| self.by_name.get(&name).copied()) {
+            return index;
+        }
+        let index = self.files.len();
+        self.files.push(File::new(mapping, None));
+        self.by_name.insert(name, index);
+        index
+    }
+
+    /// Reads a file, if it is the one that was mapped: another one may have been installed in its place.
+    fn read(&mut self, binary: &OpenBinary, mapping: &Mapping<'_>) -> Option<usize> {
+        let is_it = |build_id: &str| mapping.build_id.is_empty() || mapping.build_id == build_id;
+        if let Some(&index) = self.known.get(&binary.identity()) {
+            return self.files.get(index).filter(|file| is_it(&file.binary.build_id)).map(|_| index);
+        }
+        let functions = Functions::of_binary(binary).ok().filter(|found| is_it(found.build_id()))?;
+        let index = self.files.len();
+        self.files.push(File::new(mapping, Some(&functions)));
+        self.known.insert(binary.identity(), index);
+        Some(index)
     }
 
     /// Lines for the table of symbols, of all frames so far.
@@ -105,9 +188,9 @@ impl Resolver {
 
     fn finish(self) -> UserSymbols {
         let lines = self.lines();
-        let files = self.files.into_values().flat_map(HashMap::into_values);
-        let mut binaries: Vec<Binary> = files.map(|file| file.binary).collect();
+        let mut binaries: Vec<Binary> = self.files.into_iter().map(|file| file.binary).collect();
         binaries.sort();
+        binaries.dedup();
         UserSymbols { lines, binaries }
     }
 }
@@ -155,24 +238,14 @@ struct File {
 }
 
 impl File {
-    fn read(process: u32, mapping: &Mapping<'_>) -> Self {
-        let path = String::from_utf8_lossy(mapping.path).into_owned();
+    fn new(mapping: &Mapping<'_>, found: Option<&Functions>) -> Self {
+        let path = Path::new(OsStr::from_bytes(mapping.path));
+        let path = without_mark(path).unwrap_or(path).to_string_lossy().into_owned();
         let base = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&path).to_owned();
-        let mut binary = Binary { path: path.clone(), build_id: mapping.build_id.to_owned() };
-        let mut functions = Vec::new();
-        if path.starts_with('/')
-            && let Some(found) = read_functions(process, Path::new(&path))
-        {
-            if binary.build_id.is_empty() {
-                found.build_id().clone_into(&mut binary.build_id);
-            }
-            // What was installed in its place meanwhile has other functions there.
-            if binary.build_id == found.build_id() {
-                functions = found.all().to_vec();
-                functions.sort_by(|a, b| a.offset.cmp(&b.offset).then_with(|| plainer(b, a)));
-            }
-        }
-        Self { base: word(&base), functions, binary }
+        let build_id = found.map_or(mapping.build_id, Functions::build_id).to_owned();
+        let mut functions = found.map(|found| found.all().to_vec()).unwrap_or_default();
+        functions.sort_by(|a, b| a.offset.cmp(&b.offset).then_with(|| plainer(b, a)));
+        Self { base: word(&base), functions, binary: Binary { path, build_id } }
     }
 
     fn name(&self, offset: u64) -> String {
@@ -191,11 +264,9 @@ impl File {
     }
 }
 
-/// The file as its process sees it, which may be in a container; if the process has ended, as this one does.
-fn read_functions(process: u32, path: &Path) -> Option<Functions> {
-    let root = PathBuf::from(format!("/proc/{process}/root"));
-    let inside = root.join(path.strip_prefix("/").ok()?);
-    Functions::below(&root, &inside).or_else(|_| Functions::of(path)).ok()
+/// Whether a process has no program any more.
+fn has_ended(process: u32) -> bool {
+    std::fs::read_link(format!("/proc/{process}/exe")).is_err()
 }
 
 /// Which of two names for one offset is the plainer: the one that has a length, with fewer underscores, and
@@ -252,6 +323,37 @@ mod tests {
         let found = resolve(&Processes::parse(journal.as_bytes()), &frames);
         let base = exe.file_name().unwrap().display().to_string();
         assert!(String::from_utf8(found.lines).unwrap().contains(&format!(" t {base}+{offset:#x}\n")));
+    }
+
+    /// A process that has ended has the names of the files of others, whatever the numbers of both are.
+    #[test]
+    fn a_process_that_has_ended_has_files_of_others() {
+        let (dir, own) = (tempfile::tempdir().unwrap(), std::process::id());
+        let exe = std::env::current_exe().unwrap();
+        let functions = Functions::of(&exe).unwrap();
+        let (offset, id) = (functions.all()[0].offset, functions.build_id());
+        let files = MappedFile::of(own).unwrap();
+        let start = files.iter().find(|file| file.path() == exe).unwrap().code_starts().next().unwrap();
+        let end = start + (1 << 32);
+        let elsewhere = dir.path().join(exe.file_name().unwrap());
+        // No process has a number so high.
+        let (before, after) = (0, 1 << 30);
+        let lines = [before, own, after]
+            .map(|process| format!("m {process:x} {start:x} {end:x} 0 {id} {}\n", elsewhere.display()));
+        let journal = lines.concat();
+        let frames: BTreeSet<(u32, u64)> = [before, own, after].map(|id| (id, start + offset)).into();
+        let names = |frames: BTreeSet<(u32, u64)>| {
+            let mut resolver = Resolver::default();
+            resolver.add(&Processes::parse(journal.as_bytes()), frames);
+            resolver.names[&(start + offset)].clone()
+        };
+        let base = format!("{}+{offset:#x}", word(&exe.file_name().unwrap().to_string_lossy()));
+        let named = names(frames);
+        assert_eq!(named.values().collect::<Vec<_>>(), [&BTreeSet::from([before, own, after])]);
+        assert!(!named.contains_key(&base), "{named:?}");
+        // Nobody has it.
+        let unnamed = names([(before, start + offset), (after, start + offset)].into());
+        assert_eq!(unnamed, [(base, [before, after].into())].into());
     }
 
     #[test]

@@ -7,10 +7,9 @@ use serde::Serialize;
 
 use super::super::tell;
 use super::{Args, Lines, ListError, array};
-use compile::dynamic::user::find_by_name;
 use elf::symbols::{Function, Functions};
 use elf::usdt::{Argument, Marker, Markers, Semaphore};
-use elf::{BinaryError, OpenBinary};
+use elf::{BinaryError, OpenBinary, find_by_name};
 use stdx::input::glob;
 
 /// The file that an argument names: the one at that path, or, of a name without a slash, what

@@ -45,6 +45,7 @@ use ::kernel::kallsyms::KallsymsError;
 use ::kernel::tracefs::TracefsError;
 use ::kernel::version::KernelVersion;
 use bpf::preemption::{Preemption, PreemptionGuard};
+use elf::{Processes, Resolver};
 
 pub use spec::{SpecError, SpecErrorKind, behind_path, quoted};
 
@@ -184,15 +185,6 @@ impl Planned {
     }
 }
 
-/// The processes whose memory shows which implementations were chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Processes {
-    /// Each that there is.
-    All,
-    /// These.
-    Of(Vec<u32>),
-}
-
 impl From<ProbePlan> for Planned {
     fn from(probe: ProbePlan) -> Self {
         Self { probes: vec![probe], ..Self::default() }
@@ -243,7 +235,8 @@ pub struct Environment {
     has_fprobes: bool,
     /// `task_struct.utask` and `uprobe_task.vaddr`, which lead to a uprobe's address.
     utask: Option<(u32, u32)>,
-    processes: Processes,
+    /// Finds the files of programs and libraries.
+    resolver: Resolver,
 }
 
 /// From here on a program at the return of a user function can ask where the function is (`bpf_get_func_ip`).
@@ -268,7 +261,7 @@ impl Environment {
             version: KernelVersion::running().unwrap_or(KernelVersion::new(5, 15, 0)),
             has_fprobes: btf.is_some_and(|btf| btf.has_function("register_fprobe_ips")),
             utask,
-            processes,
+            resolver: Resolver::new(processes),
         }
     }
 

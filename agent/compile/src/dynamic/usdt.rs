@@ -1,5 +1,6 @@
 //! USDT markers: their arguments are what the compiler wrote down.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     kernel::layout,
     plan, registers,
     spec::{self, At, Side, Spec, SpecErrorKind, name_from},
-    user::{has_file_offset, relate, split_path},
+    user::{AttachPoint, has_file_offset, relate},
 };
 use crate::hook;
 use crate::hook::OnRefusal;
@@ -106,23 +107,33 @@ pub fn probes(
 ) -> Result<Planned, DynamicError> {
     let spec = spec::parse(text, At { side: Side::Marker, returns: false }, rule.contexts)?;
     hook::check_uprobes()?;
-    let (binary, marker) = split_path(&spec)?;
+    let AttachPoint { binaries, point: marker, notes } = environment.attach_point(&spec)?;
     let Some((provider, name)) = marker.split_once(':') else {
         return Err(spec.point_error(SpecErrorKind::NoMarker).into());
     };
-    let markers = Markers::of_binary(&binary)?;
-    let target = Target { spec: &spec, binary: &binary, machine: markers.machine(), environment, rule };
-    let found = find(&markers, provider, name);
-    if !is_pattern(&marker) {
-        let sites = found.first().ok_or_else(|| not_found(&markers, binary.path().to_owned(), &marker))?;
-        let name = spec.name.clone().unwrap_or_else(|| name_from(name));
-        return target.probe(sites, &name, None).map(Planned::from);
+    let mut planned = Planned { notes, ..Planned::default() };
+    let mut read = Vec::new();
+    for binary in binaries {
+        match Markers::of_binary(&binary) {
+            Ok(markers) => read.push((binary, markers)),
+            Err(error) => planned.left_out.push((binary.path().display().to_string(), error.into())),
+        }
     }
-    check_count(&spec, binary.path(), &marker, found.len())?;
+    let Some((first, of_first)) = read.first() else {
+        return Err(planned.left_out.swap_remove(0).1);
+    };
+    let target = Target { spec: &spec, environment, rule };
+    let found = find(&read, provider, name);
+    if !is_pattern(&marker) {
+        let sites = found.values().next();
+        let sites = sites.ok_or_else(|| not_found(of_first, first.path().to_owned(), &marker))?;
+        let name = spec.name.clone().unwrap_or_else(|| name_from(name));
+        planned.probes.push(target.probe(sites, &name, None)?);
+        return Ok(planned);
+    }
+    check_count(&spec, first.path(), &marker, found.len())?;
     let mut names = FreeNames::new(is_taken);
-    let mut planned = Planned::default();
-    for sites in found {
-        let Some(Marker { provider, name, .. }) = sites.first() else { continue };
+    for ((provider, name), sites) in &found {
         let group = target.group(sites);
         let event = spec.name.clone().unwrap_or_else(|| names.take(&group, &name_from(name)));
         match target.probe(sites, &event, Some(OnRefusal::LeaveOutEvent)) {
@@ -137,15 +148,28 @@ pub fn probes(
     Ok(planned)
 }
 
-/// The sites of each marker whose provider and name are, or match, these.
-fn find<'m>(markers: &'m Markers, provider: &str, name: &str) -> Vec<&'m [Marker]> {
-    let is_same = |one: &Marker, next: &Marker| (&one.provider, &one.name) == (&next.provider, &next.name);
-    let is_meant = |sites: &&[Marker]| {
-        sites
-            .first()
-            .is_some_and(|site| glob::matches(provider, &site.provider) && glob::matches(name, &site.name))
-    };
-    markers.all().chunk_by(is_same).filter(is_meant).collect()
+/// A site of a marker in one of the files.
+struct Site<'a> {
+    binary: &'a OpenBinary,
+    machine: Machine,
+    marker: &'a Marker,
+}
+
+/// Markers by provider and name, with their sites in all files.
+type Found<'a> = BTreeMap<(&'a str, &'a str), Vec<Site<'a>>>;
+
+/// The markers whose provider and name are, or match, these.
+fn find<'a>(read: &'a [(OpenBinary, Markers)], provider: &str, name: &str) -> Found<'a> {
+    let mut found = Found::new();
+    for (binary, markers) in read {
+        let is_meant =
+            |marker: &&Marker| glob::matches(provider, &marker.provider) && glob::matches(name, &marker.name);
+        for marker in markers.all().iter().filter(is_meant) {
+            let site = Site { binary, machine: markers.machine(), marker };
+            found.entry((&marker.provider, &marker.name)).or_default().push(site);
+        }
+    }
+    found
 }
 
 fn not_found(markers: &Markers, path: PathBuf, name: &str) -> MarkerError {
@@ -169,40 +193,32 @@ fn check_count(spec: &Spec, path: &Path, pattern: &str, found: usize) -> Result<
 }
 
 /// What the probes of one text have in common.
-pub struct Target<'a> {
+struct Target<'a> {
     spec: &'a Spec,
-    binary: &'a OpenBinary,
-    machine: Machine,
     environment: &'a Environment,
     rule: &'a ProbeRule<'a>,
 }
 
 impl Target<'_> {
     /// The system of a marker's event.
-    fn group(&self, sites: &[Marker]) -> String {
-        let of_provider = || sites.first().map(|site| name_from(&site.provider));
+    fn group(&self, sites: &[Site<'_>]) -> String {
+        let of_provider = || sites.first().map(|site| name_from(&site.marker.provider));
         self.spec.group.clone().or_else(of_provider).unwrap_or_default()
-    }
-
-    /// Whether a marker is one of this program's own, by which it says in traces what it does: those are of
-    /// interest whoever's events are recorded.
-    fn is_own(&self, sites: &[Marker]) -> bool {
-        sites.first().is_some_and(|site| site.provider == OWN_PROVIDER)
-            && OpenBinary::open(Path::new(OWN_BINARY)).is_ok_and(|own| own == *self.binary)
     }
 
     /// The probe of the marker that has these sites.
     fn probe(
         &self,
-        sites: &[Marker],
+        sites: &[Site<'_>],
         event: &str,
         on_refusal: Option<OnRefusal>,
     ) -> Result<ProbePlan, DynamicError> {
-        let Self { binary, machine, environment, rule, .. } = *self;
-        let marker = sites.first().map(|site| format!("{}:{}", site.provider, site.name)).unwrap_or_default();
+        let Self { environment, rule, .. } = *self;
+        let name = |site: &Site<'_>| format!("{}:{}", site.marker.provider, site.marker.name);
+        let marker = sites.first().map(name).unwrap_or_default();
         let by_site = sites
             .iter()
-            .map(|site| site.parse_arguments(machine))
+            .map(|site| site.marker.parse_arguments(site.machine))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| MarkerError::Argument { name: marker.clone(), error })?;
         let types = types(&marker, &by_site)?;
@@ -214,15 +230,25 @@ impl Target<'_> {
             check(&spec.text, &marker, argument, &types)?;
         }
         let mut layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
-        layout.of_anyone = self.is_own(sites);
+        layout.of_anyone = is_own(sites);
         let mut programs = Vec::new();
-        for Group { arguments, offsets, counters } in groups(&spec, &marker, sites, &by_site, &types)? {
+        for Group { binary, arguments, offsets, counters } in groups(&spec, &marker, sites, &by_site, &types)?
+        {
             let hooks = environment.user_hooks(binary, &offsets, &counters, false);
             let program = environment.program(&layout, rule, &arguments, hooks)?;
             programs.push(program.on_refusal(on_refusal));
         }
         Ok(plan(&layout, programs))
     }
+}
+
+/// Whether a marker is one of this program's own, by which it says in traces what it does: those are of
+/// interest whoever's events are recorded.
+fn is_own(sites: &[Site<'_>]) -> bool {
+    sites.first().is_some_and(|site| {
+        site.marker.provider == OWN_PROVIDER
+            && OpenBinary::open(Path::new(OWN_BINARY)).is_ok_and(|own| own == *site.binary)
+    })
 }
 
 /// Size and sign of a marker's argument.
@@ -274,22 +300,23 @@ fn check(text: &str, marker: &str, argument: &Argument, types: &[ArgumentType]) 
     }
 }
 
-/// Sites that one program suits.
-struct Group {
+/// Sites in a file that one program suits.
+struct Group<'a> {
+    binary: &'a OpenBinary,
     arguments: Vec<Argument>,
     offsets: Vec<u64>,
     counters: Vec<u64>,
 }
 
-fn groups(
+fn groups<'a>(
     spec: &Spec,
     name: &str,
-    sites: &[Marker],
+    sites: &[Site<'a>],
     by_site: &[Vec<usdt::Argument>],
     types: &[ArgumentType],
-) -> Result<Vec<Group>, DynamicError> {
-    let mut groups: Vec<Group> = Vec::new();
-    for (site, site_arguments) in sites.iter().zip(by_site) {
+) -> Result<Vec<Group<'a>>, DynamicError> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for (&Site { binary, marker: site, .. }, site_arguments) in sites.iter().zip(by_site) {
         let mut arguments = spec.arguments.clone();
         for argument in &mut arguments {
             at_site(argument, name, site_arguments, types)?;
@@ -298,12 +325,14 @@ fn groups(
             }
         }
         let counter = site.semaphore.map_or(0, |semaphore| semaphore.offset);
-        match groups.iter_mut().find(|group| group.arguments == arguments) {
+        match groups.iter_mut().find(|group| group.binary == binary && group.arguments == arguments) {
             Some(group) => {
                 group.offsets.push(site.offset);
                 group.counters.push(counter);
             }
-            None => groups.push(Group { arguments, offsets: vec![site.offset], counters: vec![counter] }),
+            None => {
+                groups.push(Group { binary, arguments, offsets: vec![site.offset], counters: vec![counter] })
+            }
         }
     }
     Ok(groups)

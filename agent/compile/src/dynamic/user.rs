@@ -1,15 +1,11 @@
 //! Uprobes: functions of programs and shared libraries.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use agent_ebpf::slot_flags;
 
 use super::{
-    DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, Processes, TooManyMatches,
-    UPROBE_MULTI_SINCE,
+    DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, TooManyMatches, UPROBE_MULTI_SINCE,
     fetch::{Argument, Fetch},
     is_pattern,
     kernel::layout,
@@ -22,17 +18,14 @@ use crate::plan::ProbePlan;
 use crate::probe_filter::ProbeRule;
 use elf::indirect::Implementations;
 use elf::symbols::{Function, Functions, LookupError};
-use elf::{Machine, OpenBinary};
+use elf::{Machine, Named, OpenBinary, Processes};
 
 /// The system of events without one.
 const GROUP: &str = "uprobes";
-/// Where a library without a path is looked for, after where a program is.
-const LIBRARIES: [&str; 6] =
-    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 /// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with
 /// `0xOFFSET` in the file instead of the function. A pattern without a name is an event for each function,
-/// named after it.
+/// named after it. A name of a file that means several, of different containers, makes no more events.
 pub fn probes(
     text: &str,
     returns: bool,
@@ -42,47 +35,95 @@ pub fn probes(
 ) -> Result<Planned, DynamicError> {
     let spec = spec::parse(text, At { side: Side::User, returns }, rule.contexts)?;
     hook::check_uprobes()?;
-    let (binary, point) = split_path(&spec)?;
-    let functions = Functions::of_binary(&binary)?;
-    if returns && functions.is_go() && !rule.force {
-        return Err(DynamicError::Go(binary.path().to_owned()));
+    let AttachPoint { binaries, point, mut notes } = environment.attach_point(&spec)?;
+    let mut left_out = Vec::new();
+    let mut targets = Vec::new();
+    for binary in binaries {
+        let path = binary.path().display().to_string();
+        match environment.target(&spec, binary, &point, (returns, rule.force)) {
+            Ok(meant) => {
+                left_out.extend(meant.left_out);
+                notes.extend(meant.notes);
+                targets.push(meant.target);
+            }
+            Err(error) => left_out.push((path, error)),
+        }
     }
-    let Meant { points, left_out, notes } =
-        environment.points(&spec, (&binary, &functions), &point, returns)?;
+    if targets.is_empty() {
+        // No file is another's reason.
+        return Err(left_out.swap_remove(0).1);
+    }
     let group = spec.group.as_deref().unwrap_or(GROUP);
-    let chosen = if let AttachPoints::Chosen(offsets) = &points { &offsets[..] } else { &[] };
-    let entries = if returns { HashSet::new() } else { at_entries(&functions, chosen) };
-    let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
+    let add = |name: &str, places: Vec<Place<'_>>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
-        let at_entry = offsets.iter().all(|offset| entries.contains(offset));
+        let is_at_entry =
+            |place: &Place<'_>| place.offsets.iter().all(|offset| place.target.entries.contains(offset));
+        let at_entry = places.iter().all(is_at_entry);
         let mut programs = Vec::new();
-        for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
-            let hooks = environment.user_hooks(&binary, &offsets, &[], returns);
-            let program = environment.program(&layout, rule, &arguments, hooks)?;
-            programs.push(program.on_refusal(on_refusal));
+        for Place { target, offsets } in places {
+            for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
+                let hooks = environment.user_hooks(&target.binary, &offsets, &[], returns);
+                let program = environment.program(&layout, rule, &arguments, hooks)?;
+                programs.push(program.on_refusal(on_refusal));
+            }
         }
         let slot_flags = if at_entry { slot_flags::FUNCTION_ENTRY } else { 0 };
         Ok::<_, DynamicError>(ProbePlan { slot_flags, ..plan(&layout, programs) })
     };
-    match points {
-        AttachPoints::Matching(functions) if spec.name.is_none() => {
-            check_count(&point, functions.len())?;
-            let mut names = FreeNames::new(is_taken);
-            let event = |function: Function| {
-                let name = names.take(group, &name_of(&function, returns));
-                add(&name, vec![function.offset], Some(OnRefusal::LeaveOutEvent))
-            };
-            let probes = functions.into_iter().map(event).collect::<Result<_, _>>()?;
-            Ok(Planned { probes, left_out, notes })
-        }
-        points => {
-            let offsets = points.offsets();
-            let name =
-                spec.name.clone().unwrap_or_else(|| default_name(binary.path(), &point, &offsets, returns));
-            let probes = vec![add(&name, offsets, None)?];
-            Ok(Planned { probes, left_out, notes })
+    let events = by_function(&targets, returns).filter(|_| spec.name.is_none());
+    let probes = if let Some(events) = events {
+        check_count(&point, events.len())?;
+        let mut names = FreeNames::new(is_taken);
+        let event = |(name, places): (String, Vec<Place<'_>>)| {
+            add(&names.take(group, &name), places, Some(OnRefusal::LeaveOutEvent))
+        };
+        events.into_iter().map(event).collect::<Result<_, _>>()?
+    } else {
+        let place = |target| Place { target, offsets: target.points.offsets() };
+        let places: Vec<Place<'_>> = targets.iter().map(place).collect();
+        let name = spec.name.clone().unwrap_or_else(|| default_name(&places, &point, returns));
+        vec![add(&name, places, None)?]
+    };
+    Ok(Planned { probes, left_out, notes })
+}
+
+/// A file that an attach point means.
+struct Target {
+    binary: OpenBinary,
+    points: AttachPoints,
+    /// Where functions begin, as [`at_entries`].
+    entries: HashSet<u64>,
+}
+
+/// Offsets in a file.
+struct Place<'a> {
+    target: &'a Target,
+    offsets: Vec<u64>,
+}
+
+/// The functions that a pattern matches in all files, by the name of the event: the first of a name in one
+/// file is one event with the first of that name in the others. `None` if it is no pattern.
+fn by_function(targets: &[Target], returns: bool) -> Option<Vec<(String, Vec<Place<'_>>)>> {
+    let mut events: Vec<(String, Vec<Place<'_>>)> = Vec::new();
+    let mut known: HashMap<(String, u32), usize> = HashMap::new();
+    for target in targets {
+        let AttachPoints::Matching(functions) = &target.points else { return None };
+        let mut seen: HashMap<String, u32> = HashMap::new();
+        for function in functions {
+            let name = name_of(function, returns);
+            let number = seen.entry(name.clone()).or_default();
+            *number += 1;
+            let index = *known.entry((name.clone(), *number)).or_insert(events.len());
+            if index == events.len() {
+                events.push((name, Vec::new()));
+            }
+            let place = Place { target, offsets: vec![function.offset] };
+            if let Some((_, places)) = events.get_mut(index) {
+                places.push(place);
+            }
         }
     }
+    Some(events)
 }
 
 /// Where functions begin at which the address that they return to is at the stack pointer, as 8 bytes.
@@ -115,10 +156,10 @@ enum AttachPoints {
 }
 
 impl AttachPoints {
-    fn offsets(self) -> Vec<u64> {
+    fn offsets(&self) -> Vec<u64> {
         match self {
-            Self::Named(offsets) | Self::Chosen(offsets) => offsets,
-            Self::Matching(functions) => functions.into_iter().map(|function| function.offset).collect(),
+            Self::Named(offsets) | Self::Chosen(offsets) => offsets.clone(),
+            Self::Matching(functions) => functions.iter().map(|function| function.offset).collect(),
         }
     }
 }
@@ -148,49 +189,69 @@ impl Environment {
     }
 }
 
-/// Splits an attach point into its file and what follows the colon: the first colon before which there is a
-/// path that exists, because paths and functions have colons too.
-pub(super) fn split_path(spec: &Spec) -> Result<(OpenBinary, String), DynamicError> {
-    if let Some(path) = &spec.path {
-        let binary = match find(path) {
-            Some(binary) => binary,
-            // The reason why it cannot be opened.
-            None => OpenBinary::open(Path::new(path))?,
+/// An attach point in its parts.
+pub(super) struct AttachPoint {
+    /// The files, of which there may be several in different containers.
+    pub(super) binaries: Vec<OpenBinary>,
+    /// What follows the colon.
+    pub(super) point: String,
+    /// What the user should know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Environment {
+    /// Splits an attach point into its file and what follows the colon: the first colon before which there is
+    /// a path that exists, because paths and functions have colons too.
+    pub(super) fn attach_point(&self, spec: &Spec) -> Result<AttachPoint, DynamicError> {
+        let of = |Named { binaries, note }: Named, point: &str| AttachPoint {
+            binaries,
+            point: point.to_owned(),
+            notes: note.into_iter().collect(),
         };
-        return Ok((binary, spec.point.clone()));
+        if let Some(path) = &spec.path {
+            return Ok(of(self.resolver.find(path)?, &spec.point));
+        }
+        let no_path = || spec.point_error(SpecErrorKind::NoPath);
+        let colons = spec.point.match_indices(':').map(|(at, _)| at);
+        let mut first = None;
+        for (path, rest) in colons.map(|at| (&spec.point[..at], &spec.point[at + 1..])) {
+            if path.is_empty() || rest.is_empty() {
+                first.get_or_insert(no_path().into());
+                continue;
+            }
+            match self.resolver.find(path) {
+                Ok(named) => return Ok(of(named, rest)),
+                // The reason why the first cannot be opened.
+                Err(error) => drop(first.get_or_insert(error.into())),
+            }
+        }
+        Err(first.unwrap_or_else(|| no_path().into()))
     }
-    let colons: Vec<usize> = spec.point.match_indices(':').map(|(at, _)| at).collect();
-    let split = |at: usize| (&spec.point[..at], &spec.point[at + 1..]);
-    let no_path = || spec.point_error(SpecErrorKind::NoPath);
-    let Some(&first) = colons.first() else { return Err(no_path().into()) };
-    let found = colons.iter().map(|&at| split(at)).find_map(|(path, rest)| Some((find(path)?, rest)));
-    let (binary, rest) = match found {
-        Some(found) => found,
-        None => match split(first) {
-            ("", _) | (_, "") => return Err(no_path().into()),
-            // The reason why it cannot be opened.
-            (path, rest) => (OpenBinary::open(Path::new(path))?, rest),
-        },
-    };
-    if rest.is_empty() {
-        return Err(no_path().into());
+
+    /// What an attach point means in one of its files.
+    fn target(
+        &self,
+        spec: &Spec,
+        binary: OpenBinary,
+        point: &str,
+        (returns, force): (bool, bool),
+    ) -> Result<MeantIn, DynamicError> {
+        let functions = Functions::of_binary(&binary)?;
+        if returns && functions.is_go() && !force {
+            return Err(DynamicError::Go(binary.path().to_owned()));
+        }
+        let Meant { points, left_out, notes } = self.points(spec, (&binary, &functions), point, returns)?;
+        let chosen = if let AttachPoints::Chosen(offsets) = &points { &offsets[..] } else { &[] };
+        let entries = if returns { HashSet::new() } else { at_entries(&functions, chosen) };
+        Ok(MeantIn { target: Target { binary, points, entries }, left_out, notes })
     }
-    Ok((binary, rest.to_owned()))
 }
 
-/// The program or library that a name without a slash means to probes: in PATH, then where libraries are.
-pub fn find_by_name(name: &str) -> Option<OpenBinary> {
-    if name.contains('/') { None } else { find(name) }
-}
-
-/// The file that a path or a bare name means.
-fn find(path: &str) -> Option<OpenBinary> {
-    if path.contains('/') {
-        return OpenBinary::open(Path::new(path)).ok();
-    }
-    let programs = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&programs).chain(LIBRARIES.iter().map(PathBuf::from));
-    folders.map(|folder| folder.join(path)).find_map(|path| OpenBinary::open(&path).ok())
+/// What an attach point means in a file, for the user, too.
+struct MeantIn {
+    target: Target,
+    left_out: Vec<(String, DynamicError)>,
+    notes: Vec<String>,
 }
 
 /// What an attach point means in its file.
@@ -264,13 +325,9 @@ impl Environment {
         }
         let mut implementations = Implementations::of(binary, functions, &choosing)?;
         let mut chosen_by = |processes: &Processes| -> BTreeSet<u64> {
-            let processes = match processes {
-                Processes::All => kernel::proc::processes().unwrap_or_default(),
-                Processes::Of(processes) => processes.clone(),
-            };
-            processes.into_iter().flat_map(|process| implementations.of_process(process)).collect()
+            processes.ids().into_iter().flat_map(|process| implementations.of_process(process)).collect()
         };
-        let chosen = chosen_by(&self.processes);
+        let chosen = chosen_by(self.resolver.processes());
         let names = |offsets: &BTreeSet<u64>| -> Vec<String> {
             offsets.iter().map(|offset| functions.name_at(*offset)).collect()
         };
@@ -323,12 +380,15 @@ fn name_of(function: &Function, returns: bool) -> String {
 
 /// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the
 /// function where several have its name.
-fn default_name(path: &Path, point: &str, offsets: &[u64], returns: bool) -> String {
+fn default_name(places: &[Place<'_>], point: &str, returns: bool) -> String {
     let letter = if returns { 'r' } else { 'p' };
-    let [offset] = offsets else {
+    let [Place { target, offsets }] = places else {
         return name_from(&format!("{letter}_{point}"));
     };
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let [offset] = offsets[..] else {
+        return name_from(&format!("{letter}_{point}"));
+    };
+    let file = target.binary.path().file_name().unwrap_or_default().to_string_lossy();
     let front = file.split(['.', '-', '_']).next().unwrap_or_default();
     name_from(&format!("{letter}_{front}_{offset:#x}"))
 }

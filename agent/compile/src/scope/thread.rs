@@ -14,6 +14,11 @@ impl Scope {
             && self.only.0.iter().all(|(&attribute, set)| set.values.hold(attribute, thread))
     }
 
+    /// Whether threads have to be something, which stays as it is.
+    pub fn chooses(&self) -> bool {
+        !self.changes && !self.only.0.is_empty()
+    }
+
     /// Whether it is that of every thread.
     pub fn is_everything(&self) -> bool {
         let Self { only: Sets(only), except: Sets(except), changes: _ } = self;

@@ -1,0 +1,245 @@
+//! Files whose code a process has mapped, whatever is at their paths by now: in another mount namespace, below
+//! another root directory, removed, or replaced.
+//!
+//! The kernel has a link from each mapping to its file (`/proc/PID/map_files`,
+//! Documentation/filesystems/proc.rst), and from each process to its program (`/proc/PID/exe`). The links of
+//! mappings need CAP_CHECKPOINT_RESTORE. Without it a file is looked for by its path below the root directory
+//! of the process, whose owner may have put another one there: it is taken only if its inode is that of the
+//! mapping.
+//!
+//! All of this needs the right to look into the process (`PTRACE_MODE_READ_FSCREDS`), which the kernel checks
+//! for the calling thread: nobody gets to files through processes of others, and no path that belongs to
+//! somebody else is followed out of its root directory.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use kernel::proc::{self, Mapping};
+
+use super::file::Segments;
+use super::open::{self, Root, without_mark};
+use super::{BinaryError, Identity, OpenBinary};
+
+/// The most files of a process.
+const FILES_MAX: usize = 1024;
+
+/// A part of a file that a process has mapped as code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Where it begins in the file.
+    pub(super) offset: u64,
+}
+
+/// A file whose code a process has mapped.
+#[derive(Clone, Debug)]
+pub struct MappedFile {
+    process: u32,
+    pub(super) identity: Identity,
+    way: Way,
+    /// Where it is, or was before it was removed, for the process.
+    path: PathBuf,
+    pub(super) code: Vec<Code>,
+    /// All its mappings.
+    memory: Vec<Range<u64>>,
+}
+
+/// What leads to a mapped file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    /// A link of the kernel.
+    Link(PathBuf),
+    /// The path, from the root directory of the process on.
+    Path,
+}
+
+impl MappedFile {
+    /// The files whose code a process has mapped, each once. Those that nothing leads to are left out.
+    ///
+    /// # Errors
+    /// There is no such process, or this thread must not look into it.
+    pub fn of(process: u32) -> io::Result<Vec<Self>> {
+        Ok(Self::among(process, &proc::mappings(process)?))
+    }
+
+    /// The same of some mappings of a process.
+    pub fn among(process: u32, mappings: &[Mapping]) -> Vec<Self> {
+        // A thread of the kernel has no root directory, nor has a process that ends.
+        let Ok(root) = Root::open(&root_of(process)) else { return Vec::new() };
+        files_of(process, mappings, |mapping| find(process, &root, mapping))
+    }
+
+    /// Which file it is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Where it is for the process, from its root directory on, or was before it was removed.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Nothing leads to it any more: it was unmapped, or the process has ended.
+    pub fn open(&self) -> Result<OpenBinary, BinaryError> {
+        self.open_at(&self.place())
+    }
+
+    /// A path that leads to it as long as nothing else is put there: its own where that is the same for this
+    /// process; else one of `/proc/PID`, which ends with the process.
+    pub fn place(&self) -> PathBuf {
+        if open::look(&self.path).is_ok_and(|here| here == self.identity) {
+            return self.path.clone();
+        }
+        let root = root_of(self.process);
+        let is_there = || Some(Root::open(&root).ok()?.look(&self.path)?.0 == self.identity);
+        match &self.way {
+            Way::Link(link) if is_there() != Some(true) => link.clone(),
+            _ => root.join(self.path.strip_prefix("/").unwrap_or(&self.path)),
+        }
+    }
+
+    fn open_at(&self, place: &Path) -> Result<OpenBinary, BinaryError> {
+        let binary = match &self.way {
+            Way::Link(link) if link == place => OpenBinary::linked(link, &root_of(self.process), &self.path)?,
+            _ => OpenBinary::open(place)?,
+        };
+        if binary.identity() == self.identity {
+            return Ok(binary);
+        }
+        let source = io::Error::new(io::ErrorKind::NotFound, "another file has taken its place");
+        Err(BinaryError::Io { path: place.to_owned(), source })
+    }
+
+    /// Whether the process has code of it at an address.
+    pub fn has_code_at(&self, address: u64) -> bool {
+        self.code.iter().any(|code| (code.start..code.end).contains(&address))
+    }
+
+    /// Whether 8 bytes are in a mapping of this file.
+    pub(super) fn contains(&self, address: u64) -> bool {
+        let Some(end) = address.checked_add(8) else { return false };
+        // The list is in the order of addresses.
+        let index = self.memory.partition_point(|mapping| mapping.end <= address);
+        self.memory.get(index).is_some_and(|mapping| mapping.start <= address && end <= mapping.end)
+    }
+
+    /// What is added to the file's virtual addresses in this process.
+    pub(super) fn bias(&self, segments: &Segments) -> Option<u64> {
+        self.code.iter().find_map(|code| segments.bias(code.start, code.offset))
+    }
+}
+
+/// The root directory of a process, as a path of this one.
+pub(super) fn root_of(process: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}/root"))
+}
+
+type Found = (Way, Identity, PathBuf);
+
+/// The file of a mapping.
+fn find(process: u32, root: &Root, mapping: &Mapping) -> Option<Found> {
+    let shown = PathBuf::from(OsString::from_vec(mapping.path.clone()));
+    let inside = root.within(&shown);
+    let is_at = |path: &Path| root.look(path).is_some_and(|(_, inode)| inode == mapping.inode);
+    // A name may end like the kernel's mark of removed files.
+    let path = match without_mark(&inside) {
+        Some(bare) if !is_at(&inside) => bare.to_owned(),
+        _ => inside,
+    };
+    let link = PathBuf::from(format!("/proc/{process}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    let exe = PathBuf::from(format!("/proc/{process}/exe"));
+    let is_program = || fs::read_link(&exe).is_ok_and(|program| program == shown);
+    if let Ok(identity) = open::look(&link) {
+        return Some((Way::Link(link), identity, path));
+    }
+    if is_program()
+        && let Ok(identity) = open::look(&exe)
+    {
+        return Some((Way::Link(exe), identity, path));
+    }
+    let (identity, inode) = root.look(&path)?;
+    (inode == mapping.inode).then_some((Way::Path, identity, path))
+}
+
+/// The files with code among mappings, with all their mappings.
+fn files_of(process: u32, mappings: &[Mapping], find: impl Fn(&Mapping) -> Option<Found>) -> Vec<MappedFile> {
+    let key = |mapping: &Mapping| (mapping.device.clone(), mapping.inode);
+    let of_files = || mappings.iter().filter(|mapping| mapping.inode != 0);
+    let mut files: Vec<MappedFile> = Vec::new();
+    let mut known: HashMap<(String, u64), Option<usize>> = HashMap::new();
+    for mapping in of_files().filter(|mapping| mapping.executable) {
+        known.entry(key(mapping)).or_insert_with(|| {
+            let is_free = files.len() < FILES_MAX;
+            let (way, identity, path) = is_free.then(|| find(mapping))??;
+            files.push(MappedFile { process, identity, way, path, code: Vec::new(), memory: Vec::new() });
+            Some(files.len() - 1)
+        });
+    }
+    for mapping in of_files() {
+        let index = known.get(&key(mapping)).copied().flatten();
+        if let Some(file) = index.and_then(|index| files.get_mut(index)) {
+            let &Mapping { start, end, offset, executable, .. } = mapping;
+            file.memory.push(start..end);
+            if executable {
+                file.code.push(Code { start, end, offset });
+            }
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn mapping(start: u64, executable: bool, offset: u64, device: &str, inode: u64, path: &str) -> Mapping {
+        let (device, path) = (device.to_owned(), path.as_bytes().to_vec());
+        Mapping { start, end: start + 0x1000, executable, offset, device, inode, path }
+    }
+
+    #[test]
+    fn slots_are_read_in_mappings_of_their_file_only() {
+        let mappings = [
+            mapping(0x1000, false, 0, "08:01", 7, "/a"),
+            mapping(0x2000, true, 0x1000, "08:01", 7, "/a"),
+            mapping(0x3000, false, 0, "00:30", 7, "/f"),
+            mapping(0x4000, false, 0x2000, "08:01", 7, "/a"),
+            mapping(0x5000, true, 0, "00:00", 0, "[vdso]"),
+        ];
+        let files = files_of(1, &mappings, |mapping| {
+            let found = (Way::Path, Identity::Inode(1, 7), PathBuf::from("/a"));
+            (mapping.start == 0x2000).then_some(found)
+        });
+        let [file] = &files[..] else { panic!("{files:?}") };
+        assert_eq!(file.code.len(), 1);
+        for (address, is) in [(0x1000, true), (0x1ff8, true), (0x3000, false), (0x4ff8, true)] {
+            assert_eq!(file.contains(address), is, "{address:#x}");
+        }
+        for address in [0xfff, 0x3ffc, 0x4ff9, 0x5000, u64::MAX] {
+            assert!(!file.contains(address), "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn a_process_has_its_program_mapped() {
+        let program = std::env::current_exe().unwrap().canonicalize().unwrap();
+        let files = MappedFile::of(std::process::id()).unwrap();
+        let of_program: Vec<&MappedFile> = files.iter().filter(|file| file.path() == program).collect();
+        let [file] = of_program[..] else { panic!("{of_program:?}") };
+        assert_eq!(file.place(), program);
+        let binary = file.open().unwrap();
+        assert_eq!(binary, OpenBinary::open(&program).unwrap());
+        assert!(file.has_code_at(file.code[0].start) && !file.has_code_at(0));
+    }
+}
