@@ -5,15 +5,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::OsString,
-    os::{fd::AsRawFd as _, unix::ffi::OsStringExt as _},
+    ffi::OsStr,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use rustix::fs::{FileType, Mode, OFlags};
-
 use elf::usdt::{Marker, Markers};
+use elf::{Identity, MappedFile, OpenBinary};
 use kernel::proc;
 
 /// The most files that are known. Of more, those that were found first count.
@@ -30,19 +29,25 @@ const NAME_MAX: usize = 127;
 /// A program or library that has markers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Where it is.
+    /// Where it is: a path of this process, or one of `/proc/PID` where it is in a container or was removed.
     pub path: PathBuf,
     /// Provider and name of each, in order.
     pub markers: BTreeSet<(String, String)>,
 }
 
-/// A file, as it was when it was read: device, inode, and when it was changed.
-type Version = (u64, u64, i64, u64);
+/// A file that was looked into.
+#[derive(Debug)]
+struct Known {
+    /// What leads to it.
+    place: PathBuf,
+    /// Seconds and nanoseconds of its last change then.
+    changed: (i64, i64),
+}
 
 /// What is known of files that processes have mapped.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    files: BTreeMap<PathBuf, Version>,
+    files: BTreeMap<Identity, Known>,
     with_markers: BTreeMap<PathBuf, Arc<Program>>,
     processes: BTreeSet<u32>,
     generation: u64,
@@ -50,7 +55,8 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Those that have markers, by path. They stay known when nobody has them mapped any more: who runs them
-    /// again is recorded from the first event on.
+    /// again is recorded from the first event on. Only what this process's root directory does not have goes
+    /// with the last process that has it.
     pub(crate) fn all(&self) -> Vec<Arc<Program>> {
         self.with_markers.values().map(Arc::clone).collect()
     }
@@ -63,8 +69,8 @@ impl Programs {
     /// Looks at programs that had markers, whether they run or not.
     pub(crate) fn look_at(&mut self, paths: &[PathBuf]) {
         for path in paths {
-            if self.look_at_file(path) {
-                self.generation += 1;
+            if let Ok(binary) = OpenBinary::open(path) {
+                self.look_into(path, &binary);
             }
         }
     }
@@ -77,64 +83,84 @@ impl Programs {
     /// Looks at all processes.
     pub(crate) fn look(&mut self) {
         self.processes.clear();
+        // What is told by a process ends with it. Another one may have it, too.
+        let is_gone = |(identity, known): (&Identity, &Known)| {
+            let is_of_process = known.place.starts_with("/proc");
+            (is_of_process && !leads_to(&known.place, *identity)).then_some(*identity)
+        };
+        let gone: Vec<Identity> = self.files.iter().filter_map(is_gone).collect();
+        for known in gone.iter().filter_map(|identity| self.files.remove(identity)) {
+            self.generation += u64::from(self.with_markers.remove(&known.place).is_some());
+        }
         let mapped = self.look_at_new();
         // Those of files that nobody uses make room for others.
-        self.files.retain(|path, _| mapped.contains(path) || self.with_markers.contains_key(path));
+        let with_markers = &self.with_markers;
+        self.files
+            .retain(|identity, known| mapped.contains(identity) || with_markers.contains_key(&known.place));
     }
 
     /// Looks at the processes that were not there the last time. Gives the files that they have mapped.
-    pub(crate) fn look_at_new(&mut self) -> BTreeSet<PathBuf> {
+    pub(crate) fn look_at_new(&mut self) -> BTreeSet<Identity> {
         // Where /proc cannot be read, nothing is known of programs.
         let now: BTreeSet<u32> = proc::processes().unwrap_or_default().into_iter().collect();
-        let mut paths = BTreeSet::new();
-        for &pid in now.difference(&self.processes) {
+        let mut mapped = BTreeSet::new();
+        for &pid in now.difference(&std::mem::take(&mut self.processes)) {
             // It may have ended, or be a thread of the kernel.
-            for mapping in proc::code_mappings(pid).unwrap_or_default() {
-                if mapping.path.starts_with(b"/") {
-                    paths.insert(PathBuf::from(OsString::from_vec(mapping.path)));
+            for file in MappedFile::of(pid).unwrap_or_default() {
+                if mapped.insert(file.identity()) {
+                    self.look_at_mapped(&file);
                 }
             }
         }
         self.processes = now;
-        for path in &paths {
-            if self.look_at_file(path) {
-                self.generation += 1;
-            }
-        }
-        paths
+        mapped
     }
 
-    fn look_at_file(&mut self, path: &Path) -> bool {
-        // What is mapped may be another file, of another root directory, or be removed. Nothing happens to
-        // what is opened so, whatever it is.
-        let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
-            return false;
+    fn look_at_mapped(&mut self, file: &MappedFile) {
+        let place = match self.files.get(&file.identity()) {
+            // What is written to later is looked into again.
+            Some(known) if changed_at(&known.place).is_none_or(|changed| changed == known.changed) => return,
+            Some(known) => known.place.clone(),
+            None => file.place(),
         };
-        let Ok(found) = rustix::fs::fstat(&file) else { return false };
-        let version = (found.st_dev, found.st_ino, found.st_mtime, found.st_mtime_nsec);
-        let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        if !is_regular || u64::try_from(found.st_size).is_ok_and(|size| size > FILE_MAX) {
-            return false;
-        }
-        if self.files.get(path) == Some(&version)
-            || self.files.len() >= FILES_MAX && !self.files.contains_key(path)
+        if let Ok(binary) = OpenBinary::open(&place)
+            && binary.identity() == file.identity()
         {
-            return false;
+            self.look_into(&place, &binary);
         }
-        self.files.insert(path.to_owned(), version);
-        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let markers: BTreeSet<_> = match Markers::of(Path::new(&link)) {
+    }
+
+    fn look_into(&mut self, place: &Path, binary: &OpenBinary) {
+        let link = Path::new(OsStr::from_bytes(binary.to_bytes()));
+        let Ok(found) = std::fs::metadata(link) else { return };
+        let is_new = !self.files.contains_key(&binary.identity());
+        if found.len() > FILE_MAX || is_new && self.files.len() >= FILES_MAX {
+            return;
+        }
+        let changed = (found.mtime(), found.mtime_nsec());
+        self.files.insert(binary.identity(), Known { place: place.to_owned(), changed });
+        let markers: BTreeSet<_> = match Markers::of_binary(binary) {
             Ok(of) => of.all().iter().filter_map(name_of).take(MARKERS_MAX).collect(),
             // It is nothing that could be recorded.
             Err(_) => BTreeSet::new(),
         };
-        let before = self.with_markers.remove(path);
+        let before = self.with_markers.remove(place);
         if !markers.is_empty() && self.with_markers.len() < PROGRAMS_MAX {
-            let program = Program { path: path.to_owned(), markers };
-            self.with_markers.insert(path.to_owned(), Arc::new(program));
+            let program = Program { path: place.to_owned(), markers };
+            self.with_markers.insert(place.to_owned(), Arc::new(program));
         }
-        before.as_ref() != self.with_markers.get(path)
+        self.generation += u64::from(before.as_ref() != self.with_markers.get(place));
     }
+}
+
+fn leads_to(place: &Path, identity: Identity) -> bool {
+    OpenBinary::open(place).is_ok_and(|binary| binary.identity() == identity)
+}
+
+/// When a file was changed, by its path in this process's root directory.
+fn changed_at(place: &Path) -> Option<(i64, i64)> {
+    let found = std::fs::metadata(place).ok().filter(|_| !place.starts_with("/proc"))?;
+    Some((found.mtime(), found.mtime_nsec()))
 }
 
 /// Provider and name of a marker, if they are names.

@@ -309,3 +309,39 @@ fn markers_fire_triggers_also_those_of_programs_that_come() {
     });
     assert_eq!(fired(&known), 100);
 }
+
+/// A file that no path of the daemon's leads to.
+#[test]
+fn programs_of_containers_and_removed_ones_are_recorded() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let [program, removed] = copies(&daemon);
+    let inside = daemon.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    let name = format!("{}c", program.file_name().unwrap().display());
+    let contained = inside.join(&name);
+    // In a mount namespace of its own, which is a container as far as files are concerned.
+    let script = r#"mount -t tmpfs none "$1" && cp "$2" "$3" && exec "$3" 2000000000 1"#;
+    let mut container = Command::new("unshare");
+    container.args(["-m", "sh", "-c", script, "sh"]).args([&inside, &program, &contained]);
+    let mut container = container.stdout(Stdio::null()).spawn().unwrap();
+    let mut other = Command::new(&removed).args(["2000000000", "1"]).stdout(Stdio::null()).spawn().unwrap();
+    for (child, name) in [(&container, &name), (&other, &removed.file_name().unwrap().display().to_string())]
+    {
+        let comm = format!("/proc/{}/comm", child.id());
+        wait_for("the program", || fs::read_to_string(&comm).is_ok_and(|is| is.trim() == name).then_some(()));
+    }
+    fs::remove_file(&removed).unwrap();
+    session(&daemon, &dir, &["probed:*"]);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    wait_for("records", || (bytes_below(&dir) > 1 << 20).then_some(()));
+    for child in [&mut container, &mut other] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    for program in [&contained, &removed] {
+        let found = recorded(&dir, &[program]);
+        assert!(found.values().all(|count| *count > 0), "{}: {found:?}", program.display());
+    }
+}
