@@ -13,9 +13,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 
+use kernel::proc;
 use object::{Object as _, ObjectSection as _};
+use rustix::fs::{Mode, OFlags, openat};
 
 use super::file::{Bytes, Machine, Parsed, Segments, with_binary};
 use super::mapped::MappedFile;
@@ -108,12 +111,14 @@ impl Implementations {
     }
 
     fn read_process(&mut self, process: u32) -> io::Result<BTreeSet<u64>> {
-        let files = MappedFile::of(process)?;
+        let dir = proc::open_process(process)?;
+        let (_, files) = MappedFile::below(dir.as_fd(), process)?;
         let Some(here) = files.iter().find(|file| file.identity == self.identity) else {
             return Ok(BTreeSet::new());
         };
         let Some(here_bias) = here.bias(&self.segments) else { return Ok(BTreeSet::new()) };
-        let memory = File::open(format!("/proc/{process}/mem"))?;
+        let memory = openat(&dir, "mem", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let memory = File::from(memory);
         let mut found = BTreeSet::new();
         for file in &files {
             if file.identity != self.identity {

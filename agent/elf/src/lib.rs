@@ -40,6 +40,7 @@
 //! | `debug_file` | symbols that a distribution keeps in another file |
 //! | [`usdt`] | markers of `sys/sdt.h`, their arguments and semaphores |
 //! | `open` | a binary that stays open while it is read |
+//! | `overlays` | which overlays are the administrator's |
 //! | `head` | what a binary says to its loader: segments, the name of a library, the build id |
 //! | `mapped` | files that a process has mapped, also removed ones |
 //! | `resolver` | what a name means to the processes of a recording |
@@ -52,6 +53,7 @@ mod head;
 pub mod indirect;
 mod mapped;
 mod open;
+mod overlays;
 mod resolver;
 mod slots;
 pub mod symbols;
@@ -66,7 +68,7 @@ use std::path::PathBuf;
 pub use debug_file::hex;
 pub use file::Machine;
 pub use mapped::MappedFile;
-pub use open::{Identity, OpenBinary, without_mark};
+pub use open::{FileState, Identity, OpenBinary, without_mark};
 pub use resolver::{Named, Newcomers, Processes, Resolver, find_by_name};
 
 /// Why a binary cannot be probed.

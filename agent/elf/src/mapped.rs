@@ -13,9 +13,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -23,9 +23,9 @@ use kernel::proc::{self, Mapping};
 
 use super::file::Segments;
 use super::open::{self, Root, without_mark};
-use super::{BinaryError, Identity, OpenBinary};
+use super::{BinaryError, FileState, Identity, OpenBinary};
 
-/// The most files of a process.
+/// The most files of a process that are looked for.
 const FILES_MAX: usize = 1024;
 
 /// A part of a file that a process has mapped as code.
@@ -65,14 +65,25 @@ impl MappedFile {
     /// # Errors
     /// There is no such process, or this thread must not look into it.
     pub fn of(process: u32) -> io::Result<Vec<Self>> {
-        Ok(Self::among(process, &proc::mappings(process)?))
+        Ok(Self::with_mappings(process)?.1)
     }
 
-    /// The same of some mappings of a process.
-    pub fn among(process: u32, mappings: &[Mapping]) -> Vec<Self> {
+    /// The same with the list of the process's mappings.
+    ///
+    /// # Errors
+    /// As of [`MappedFile::of`].
+    pub fn with_mappings(process: u32) -> io::Result<(Vec<Mapping>, Vec<Self>)> {
+        Self::below(proc::open_process(process)?.as_fd(), process)
+    }
+
+    /// The same of a process whose directory in `/proc` is open: all of it is of one process.
+    pub(super) fn below(dir: BorrowedFd<'_>, process: u32) -> io::Result<(Vec<Mapping>, Vec<Self>)> {
+        let mappings = proc::mappings(dir)?;
         // A thread of the kernel has no root directory, nor has a process that ends.
-        let Ok(root) = Root::open(&root_of(process)) else { return Vec::new() };
-        files_of(process, mappings, |mapping| find(process, &root, mapping))
+        let root = Root::of_process(dir, &root_of(process));
+        let found = |root: Root| files_of(process, &mappings, |mapping| find((dir, process), &root, mapping));
+        let files = root.map(found).unwrap_or_default();
+        Ok((mappings, files))
     }
 
     /// Which file it is.
@@ -96,11 +107,11 @@ impl MappedFile {
     /// A path that leads to it as long as nothing else is put there: its own where that is the same for this
     /// process; else one of `/proc/PID`, which ends with the process.
     pub fn place(&self) -> PathBuf {
-        if open::look(&self.path).is_ok_and(|here| here == self.identity) {
+        if FileState::at(&self.path).is_ok_and(|here| here.identity == self.identity) {
             return self.path.clone();
         }
         let root = root_of(self.process);
-        let is_there = || Some(Root::open(&root).ok()?.look(&self.path)?.0 == self.identity);
+        let is_there = || Some(Root::open(&root).ok()?.look(&self.path)?.identity == self.identity);
         match &self.way {
             Way::Link(link) if is_there() != Some(true) => link.clone(),
             _ => root.join(self.path.strip_prefix("/").unwrap_or(&self.path)),
@@ -121,7 +132,14 @@ impl MappedFile {
 
     /// Whether the process has code of it at an address.
     pub fn has_code_at(&self, address: u64) -> bool {
-        self.code.iter().any(|code| (code.start..code.end).contains(&address))
+        // The list is in the order of addresses.
+        let index = self.code.partition_point(|code| code.end <= address);
+        self.code.get(index).is_some_and(|code| code.start <= address)
+    }
+
+    /// Where its mappings of code begin.
+    pub fn code_starts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.code.iter().map(|code| code.start)
     }
 
     /// Whether 8 bytes are in a mapping of this file.
@@ -145,29 +163,33 @@ pub(super) fn root_of(process: u32) -> PathBuf {
 
 type Found = (Way, Identity, PathBuf);
 
-/// The file of a mapping.
-fn find(process: u32, root: &Root, mapping: &Mapping) -> Option<Found> {
+/// The file of a mapping of a process whose directory in `/proc` is open.
+fn find((dir, process): (BorrowedFd<'_>, u32), root: &Root, mapping: &Mapping) -> Option<Found> {
     let shown = PathBuf::from(OsString::from_vec(mapping.path.clone()));
     let inside = root.within(&shown);
-    let is_at = |path: &Path| root.look(path).is_some_and(|(_, inode)| inode == mapping.inode);
+    let is_at = |path: &Path| root.look(path).is_some_and(|here| here.inode() == mapping.inode);
     // A name may end like the kernel's mark of removed files.
     let path = match without_mark(&inside) {
         Some(bare) if !is_at(&inside) => bare.to_owned(),
         _ => inside,
     };
-    let link = PathBuf::from(format!("/proc/{process}/map_files/{:x}-{:x}", mapping.start, mapping.end));
-    let exe = PathBuf::from(format!("/proc/{process}/exe"));
-    let is_program = || fs::read_link(&exe).is_ok_and(|program| program == shown);
-    if let Ok(identity) = open::look(&link) {
-        return Some((Way::Link(link), identity, path));
+    let way = |link: &str| Way::Link(PathBuf::from(format!("/proc/{process}/{link}")));
+    let link = format!("map_files/{:x}-{:x}", mapping.start, mapping.end);
+    if let Some(here) = open::look_at(dir, Path::new(&link)) {
+        return Some((way(&link), here.identity, path));
     }
+    let is_program = || {
+        let program = rustix::fs::readlinkat(dir, "exe", Vec::new());
+        program.is_ok_and(|program| mapping.path == program.as_bytes())
+    };
     if is_program()
-        && let Ok(identity) = open::look(&exe)
+        && let Some(here) = open::look_at(dir, Path::new("exe"))
+        && here.inode() == mapping.inode
     {
-        return Some((Way::Link(exe), identity, path));
+        return Some((way("exe"), here.identity, path));
     }
-    let (identity, inode) = root.look(&path)?;
-    (inode == mapping.inode).then_some((Way::Path, identity, path))
+    let here = root.look(&path)?;
+    (here.inode() == mapping.inode).then_some((Way::Path, here.identity, path))
 }
 
 /// The files with code among mappings, with all their mappings.
@@ -176,10 +198,11 @@ fn files_of(process: u32, mappings: &[Mapping], find: impl Fn(&Mapping) -> Optio
     let of_files = || mappings.iter().filter(|mapping| mapping.inode != 0);
     let mut files: Vec<MappedFile> = Vec::new();
     let mut known: HashMap<(String, u64), Option<usize>> = HashMap::new();
+    let mut looked = 0;
     for mapping in of_files().filter(|mapping| mapping.executable) {
         known.entry(key(mapping)).or_insert_with(|| {
-            let is_free = files.len() < FILES_MAX;
-            let (way, identity, path) = is_free.then(|| find(mapping))??;
+            looked += 1;
+            let (way, identity, path) = (looked <= FILES_MAX).then(|| find(mapping))??;
             files.push(MappedFile { process, identity, way, path, code: Vec::new(), memory: Vec::new() });
             Some(files.len() - 1)
         });
@@ -229,6 +252,24 @@ mod tests {
         for address in [0xfff, 0x3ffc, 0x4ff9, 0x5000, u64::MAX] {
             assert!(!file.contains(address), "{address:#x}");
         }
+        for (address, is) in [(0x1fff, false), (0x2000, true), (0x2fff, true), (0x3000, false)] {
+            assert_eq!(file.has_code_at(address), is, "{address:#x}");
+        }
+        assert_eq!(file.code_starts().collect::<Vec<_>>(), [0x2000]);
+    }
+
+    /// A process may have any number of files mapped, of which nothing is found.
+    #[test]
+    fn so_many_files_are_looked_for() {
+        let count = 2 * FILES_MAX as u64;
+        let of = |number: u64| mapping(number << 12, true, 0, "08:01", number, "/gone");
+        let mappings: Vec<Mapping> = (1..=count).map(of).collect();
+        let looked = std::cell::Cell::new(0);
+        let files = files_of(1, &mappings, |_| {
+            looked.set(looked.get() + 1);
+            None
+        });
+        assert_eq!((files.len(), looked.get()), (0, FILES_MAX));
     }
 
     #[test]
@@ -241,5 +282,21 @@ mod tests {
         let binary = file.open().unwrap();
         assert_eq!(binary, OpenBinary::open(&program).unwrap());
         assert!(file.has_code_at(file.code[0].start) && !file.has_code_at(0));
+        let (mappings, files) = MappedFile::with_mappings(std::process::id()).unwrap();
+        let found = files.iter().find(|file| file.path() == program).unwrap();
+        for start in found.code_starts() {
+            assert!(mappings.iter().any(|mapping| mapping.start == start && mapping.executable));
+        }
+    }
+
+    /// Its number may be another process's by then.
+    #[test]
+    fn a_directory_is_that_of_its_process() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let dir = proc::open_process(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(MappedFile::below(dir.as_fd(), std::process::id()).is_err());
+        assert!(MappedFile::of(child.id()).is_err());
     }
 }

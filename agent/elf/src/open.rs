@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,104 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::{BinaryError, head};
+use super::{BinaryError, head, overlays};
 
-/// What a binary is opened with. Its owner may have a pipe under its name, and opening that would wait for
-/// somebody to write to it: so it is opened without waiting, and what was opened is looked at.
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+/// What a path is followed with. Nothing happens to what it leads to: its owner may have a device there, and
+/// to open one is an action, or a pipe, which waits for somebody who writes to it.
+const FINDING: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+/// What a regular file is read with. It does not wait for the holder of a lease (fcntl(2), `F_SETLEASE`).
+const READING: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// What is the same of two descriptors exactly if a probe in one file is a probe in the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Device and inode.
     Inode(u64, u64),
-    /// A file of an overlay. Each container of an image has an overlay with a device of its own, above the
-    /// same files, into which the kernel puts probes (`d_real_inode`). Of these an overlay tells the inode,
-    /// the size, and the seconds and nanoseconds of the last change, which nobody can set.
+    /// A file of an overlay that the machine's administrator has mounted. Each container of an image has an
+    /// overlay with a device of its own, above the same files, into which the kernel puts probes
+    /// (`d_real_inode`). Of these an overlay has the inode, the size, and the seconds and nanoseconds of the
+    /// last change of status. Users can mount overlays too, above file systems that answer whatever they
+    /// like: files of those are [`Self::Inode`].
     Overlaid(u64, u64, i64, i64),
 }
 
 impl Identity {
-    fn of(file: &File) -> io::Result<Self> {
+    fn of(file: &File, found: &Metadata) -> io::Result<Self> {
         /// `OVERLAYFS_SUPER_MAGIC` of include/uapi/linux/magic.h.
         const OVERLAY: u64 = 0x794c_7630;
-        let found = file.metadata()?;
         let is_overlaid = rustix::fs::fstatfs(file)?.f_type as u64 == OVERLAY;
-        Ok(if is_overlaid {
+        // The descriptor keeps the device from becoming another's meanwhile.
+        Ok(if is_overlaid && overlays::is_administrators(found.dev()) {
             Self::Overlaid(found.ino(), found.size(), found.ctime(), found.ctime_nsec())
         } else {
             Self::Inode(found.dev(), found.ino())
         })
     }
+}
+
+/// A regular file as it is at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// Which file it is.
+    pub identity: Identity,
+    /// Seconds and nanoseconds of the last change of its content.
+    pub changed: (i64, i64),
+    /// Bytes.
+    pub len: u64,
+}
+
+impl FileState {
+    /// That of the file at `path`, which is the one that [`OpenBinary::open`] opens. The file is not opened.
+    ///
+    /// # Errors
+    /// There is no regular file.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        let held = match split_process_root(path) {
+            Some((root, inside)) => Root::open(&root)?.find(inside)?,
+            None => Held::of(rustix::fs::open(path, FINDING, Mode::empty()))?,
+        };
+        held.map(|held| held.state()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+    }
+}
+
+/// A regular file that a path leads to, and that is not opened.
+#[derive(Debug)]
+pub(super) struct Held {
+    file: File,
+    found: Metadata,
+    pub(super) identity: Identity,
+}
+
+impl Held {
+    /// What was found with [`FINDING`]; `None` if it is no regular file.
+    fn of(found: rustix::io::Result<OwnedFd>) -> io::Result<Option<Self>> {
+        let file = File::from(found?);
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Ok(None);
+        }
+        let identity = Identity::of(&file, &found)?;
+        Ok(Some(Self { file, found, identity }))
+    }
+
+    pub(super) fn inode(&self) -> u64 {
+        self.found.ino()
+    }
+
+    fn state(&self) -> FileState {
+        let changed = (self.found.mtime(), self.found.mtime_nsec());
+        FileState { identity: self.identity, changed, len: self.found.size() }
+    }
+
+    /// Opens it for reading.
+    fn open(&self) -> io::Result<File> {
+        open_again(&self.file)
+    }
+}
+
+/// Opens a regular file that a descriptor is of, with an offset of its own.
+fn open_again(file: &File) -> io::Result<File> {
+    Ok(rustix::fs::open(link_of(file.as_fd()), READING, Mode::empty())?.into())
 }
 
 /// An open binary. As a [`CStr`] it is a path that leads to this file and no other, for the kernel to open
@@ -76,8 +145,7 @@ impl OpenBinary {
         }
         let failed = |source| BinaryError::Io { path: path.to_owned(), source };
         let root = Root::open(Path::new("/")).map_err(failed)?;
-        let file = rustix::fs::open(path, FLAGS, Mode::empty());
-        Self::new(&root, path, file.map(File::from).map_err(io::Error::from))
+        Self::new(&root, path, Held::of(rustix::fs::open(path, FINDING, Mode::empty())))
     }
 
     /// Opens the file at `inside` of the file system that begins at `root`.
@@ -88,18 +156,15 @@ impl OpenBinary {
         let path = below(root, inside);
         let failed = |source| BinaryError::Io { path: path.clone(), source };
         let root = Root::open(root).map_err(failed)?;
-        let file = root.open_file(inside);
-        Self::new(&root, &path, file)
+        let held = root.find(inside);
+        Self::new(&root, &path, held)
     }
 
-    fn new(root: &Root, path: &Path, file: io::Result<File>) -> Result<Self, BinaryError> {
+    fn new(root: &Root, path: &Path, held: io::Result<Option<Held>>) -> Result<Self, BinaryError> {
         let failed = |source| BinaryError::Io { path: path.to_owned(), source };
-        let file = file.map_err(failed)?;
-        let found = file.metadata().map_err(failed)?;
-        if !found.is_file() {
-            return Err(BinaryError::NotRegular { path: path.to_owned() });
-        }
-        let identity = Identity::of(&file).map_err(failed)?;
+        let not_regular = || BinaryError::NotRegular { path: path.to_owned() };
+        let held = held.map_err(failed)?.ok_or_else(not_regular)?;
+        let (file, identity) = (held.open().map_err(failed)?, held.identity);
         let link = CString::new(link_of(file.as_fd())).map_err(|error| failed(error.into()))?;
         let path = root.path_of(&file).unwrap_or_else(|| path.to_owned());
         Ok(Self { file: Arc::new(file), identity, root: root.clone(), path, link })
@@ -111,8 +176,7 @@ impl OpenBinary {
         let path = below(root, path);
         let failed = |source| BinaryError::Io { path: path.clone(), source };
         let root = Root::open(root).map_err(failed)?;
-        let file = rustix::fs::open(link, FLAGS, Mode::empty());
-        Self::new(&root, &path, file.map(File::from).map_err(io::Error::from))
+        Self::new(&root, &path, Held::of(rustix::fs::open(link, FINDING, Mode::empty())))
     }
 
     /// Where the file was when it was opened, without symbolic links; or before it was removed. Another file
@@ -135,6 +199,16 @@ impl OpenBinary {
         self.identity
     }
 
+    /// Its state now.
+    ///
+    /// # Errors
+    /// Its file system has none.
+    pub fn state(&self) -> io::Result<FileState> {
+        let found = self.file.metadata()?;
+        let changed = (found.mtime(), found.mtime_nsec());
+        Ok(FileState { identity: self.identity, changed, len: found.size() })
+    }
+
     /// Its build id; empty if it has none, or is no 64-bit binary for this machine. Little of the file is
     /// read, whatever it is.
     pub fn build_id(&self) -> Vec<u8> {
@@ -149,7 +223,7 @@ impl OpenBinary {
     /// The same file, with an offset of its own.
     pub(super) fn reopen(&self) -> Result<File, BinaryError> {
         let failed = |source| BinaryError::Io { path: self.path.clone(), source };
-        File::open(link_of(self.file.as_fd())).map_err(failed)
+        open_again(&self.file).map_err(failed)
     }
 }
 
@@ -172,33 +246,32 @@ impl Deref for OpenBinary {
 
 impl Root {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(path, flags, Mode::empty())?;
+        let dir = rustix::fs::open(path, FINDING | OFlags::DIRECTORY, Mode::empty())?;
         Ok(Self { dir: Arc::new(dir.into()), path: path.to_owned() })
     }
 
-    /// Opens a file as whoever has this root would, whose symbolic links do not lead out of it.
-    fn open_file(&self, inside: &Path) -> io::Result<File> {
+    /// The root directory of a process, whose directory in `/proc` is open; `path` is what it is called.
+    pub(super) fn of_process(process: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
+        let flags = FINDING | OFlags::DIRECTORY;
+        let dir = rustix::fs::openat(process, "root", flags, Mode::empty())?;
+        Ok(Self { dir: Arc::new(dir.into()), path: path.to_owned() })
+    }
+
+    /// Finds a file as whoever has this root would, whose symbolic links do not lead out of it.
+    fn find(&self, inside: &Path) -> io::Result<Option<Held>> {
         let inside = inside.strip_prefix("/").unwrap_or(inside);
-        Ok(rustix::fs::openat2(&self.dir, inside, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT)?.into())
+        Held::of(rustix::fs::openat2(&self.dir, inside, FINDING, Mode::empty(), ResolveFlags::IN_ROOT))
     }
 
     /// Opens a regular file; `None` where there is none. The path is how it is shown.
     pub(super) fn open_regular(&self, inside: &Path) -> Option<Found> {
-        let file = self.open_file(inside).ok()?;
-        file.metadata().ok().filter(Metadata::is_file)?;
-        Some(Found { identity: Identity::of(&file).ok()?, file, path: below(&self.path, inside) })
+        let held = self.look(inside)?;
+        Some(Found { identity: held.identity, file: held.open().ok()?, path: below(&self.path, inside) })
     }
 
-    /// Which file is at a path, and its inode. It is not opened for reading, so that nothing happens to it.
-    pub(super) fn look(&self, inside: &Path) -> Option<(Identity, u64)> {
-        let inside = inside.strip_prefix("/").unwrap_or(inside);
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let file =
-            rustix::fs::openat2(&self.dir, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-        let file = File::from(file);
-        let inode = file.metadata().ok().filter(Metadata::is_file)?.ino();
-        Some((Identity::of(&file).ok()?, inode))
+    /// The regular file at a path; `None` where there is none.
+    pub(super) fn look(&self, inside: &Path) -> Option<Held> {
+        self.find(inside).ok()?
     }
 
     /// A path as a list of mappings has it, which begins at the root directory of whoever reads the list, or
@@ -215,8 +288,8 @@ impl Root {
         let path = std::fs::read_link(link_of(file.as_fd())).ok()?;
         let inside = Path::new("/").join(path.strip_prefix(root).ok()?);
         let bare = without_mark(&inside).filter(|_| {
-            let here = self.look(&inside).map(|(identity, _)| identity);
-            here.is_none() || here != Identity::of(file).ok()
+            let identity = || Identity::of(file, &file.metadata().ok()?).ok();
+            self.look(&inside).is_none_or(|here| identity() != Some(here.identity))
         });
         Some(bare.map_or_else(|| inside.clone(), Path::to_owned))
     }
@@ -226,13 +299,9 @@ impl Root {
     }
 }
 
-/// Which regular file a path leads to. It is not opened for reading, so that nothing happens to it.
-pub(super) fn look(path: &Path) -> io::Result<Identity> {
-    let file = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    Identity::of(&file)
+/// The regular file that a link in the open directory of a process leads to.
+pub(super) fn look_at(process: BorrowedFd<'_>, link: &Path) -> Option<Held> {
+    Held::of(rustix::fs::openat(process, link, FINDING, Mode::empty())).ok()?
 }
 
 /// A path without what the kernel writes behind that of a removed file; `None` if it has no such mark.
@@ -316,6 +385,54 @@ mod tests {
         {
             assert_eq!(split(path), None, "{path}");
         }
+    }
+
+    /// What is no regular file is not even opened: a device could take that for something.
+    #[test]
+    fn nothing_happens_to_what_is_no_file() {
+        use rustix::fs::inotify;
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, link) = (dir.path().join("pipe"), dir.path().join("link"));
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        symlink("pipe", &link).unwrap();
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, &pipe, inotify::WatchFlags::OPEN).unwrap();
+        let mut event = [0_u8; 256];
+        let mut is_seen = || rustix::io::read(&watch, &mut event).is_ok();
+        // Kernels before 6.8 announce an opening also where nothing is opened.
+        drop(rustix::fs::open(&pipe, FINDING, Mode::empty()).unwrap());
+        let is_always_seen = is_seen();
+        let root = Root::open(dir.path()).unwrap();
+        for name in ["pipe", "link"] {
+            let path = dir.path().join(name);
+            assert!(matches!(OpenBinary::open(&path), Err(BinaryError::NotRegular { .. })));
+            let below = OpenBinary::below(dir.path(), Path::new(name));
+            assert!(matches!(below, Err(BinaryError::NotRegular { .. })));
+            let linked = OpenBinary::linked(&path, dir.path(), Path::new(name));
+            assert!(matches!(linked, Err(BinaryError::NotRegular { .. })));
+            assert!(root.open_regular(Path::new(name)).is_none());
+            assert_eq!(FileState::at(&path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        assert!(is_always_seen || !is_seen());
+        // It would have been seen.
+        drop(rustix::fs::open(&pipe, READING, Mode::empty()).unwrap());
+        assert!(is_seen());
+    }
+
+    #[test]
+    fn a_file_is_looked_at_as_it_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "content").unwrap();
+        let state = FileState::at(&path).unwrap();
+        let binary = OpenBinary::open(&path).unwrap();
+        assert_eq!((state.identity, state.len), (binary.identity(), 7));
+        assert_eq!(state, binary.state().unwrap());
+        let inside = path.canonicalize().unwrap();
+        let by_process = format!("/proc/{}/root{}", std::process::id(), inside.display());
+        assert_eq!(FileState::at(Path::new(&by_process)).unwrap(), state);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(FileState::at(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

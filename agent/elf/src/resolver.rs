@@ -237,7 +237,7 @@ fn linked(process: u32, files: &[MappedFile], name: &str) -> BTreeSet<Identity> 
     let Ok(root) = Root::open(&root_of(process)) else { return BTreeSet::new() };
     let beside = files.iter().filter_map(|file| file.path().parent()).map(Path::to_owned);
     let folders: BTreeSet<PathBuf> = beside.chain(usual_folders()).collect();
-    let look = |folder: &PathBuf| root.look(&folder.join(name)).map(|(identity, _)| identity);
+    let look = |folder: &PathBuf| root.look(&folder.join(name)).map(|here| here.identity);
     folders.iter().filter_map(look).collect()
 }
 

@@ -166,25 +166,24 @@ pub struct Mapping {
 /// The most bytes of a list of mappings that are read.
 const MAPS_MAX: u64 = 16 << 20;
 
-/// What a process has mapped, in the order of addresses: of files, and what else has a name. A list that is
-/// longer than 16 MiB is cut.
+/// Opens the directory of a process in `/proc`. What is read below it is that process's, also if it ends and
+/// another one gets its number: then there is nothing.
 ///
 /// # Errors
-/// There is no such process, or this thread must not look into it.
-pub fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    let mut maps = Vec::new();
-    File::open(format!("/proc/{pid}/maps"))?.take(MAPS_MAX).read_to_end(&mut maps)?;
-    Ok(maps.split(|&byte| byte == b'\n').filter_map(mapping).collect())
+/// There is no such process.
+pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    open_dir(CWD, &format!("/proc/{pid}"))
 }
 
-/// The mappings of code of a process, as [`mappings`] gives them.
+/// What a process, of which this is the [directory](open_process), has mapped, in the order of addresses: of
+/// files, and what else has a name. A list that is longer than 16 MiB is cut.
 ///
 /// # Errors
-/// As of [`mappings`].
-pub fn code_mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    let mut all = mappings(pid)?;
-    all.retain(|mapping| mapping.executable);
-    Ok(all)
+/// The process has ended, or this thread must not look into it.
+pub fn mappings(process: BorrowedFd<'_>) -> io::Result<Vec<Mapping>> {
+    let mut maps = Vec::new();
+    File::from(read::open_at(process, "maps")?).take(MAPS_MAX).read_to_end(&mut maps)?;
+    Ok(maps.split(|&byte| byte == b'\n').filter_map(mapping).collect())
 }
 
 /// Reads `start-end flags offset device inode   path` and leaves out mappings without a path (`show_map_vma`

@@ -10,7 +10,7 @@ mod live;
 mod resolve;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, hash_map::Entry},
     fs::File,
     io::{Seek as _, SeekFrom},
     os::fd::{AsFd as _, OwnedFd},
@@ -19,7 +19,7 @@ use std::{
 };
 
 use agent_ebpf::FRAMES_AT;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{
     Manifest, Spool, SpoolError,
@@ -41,6 +41,9 @@ pub(super) const MAPPINGS: &str = "mappings";
 
 /// Addresses that get names: more than any but the longest recordings have.
 const ADDRESSES_MAX: usize = 1 << 20;
+/// The most files whose build ids are read at the start: more than a machine has. Names of frames in others
+/// are looked for by their paths alone.
+const BUILD_IDS_MAX: usize = 1 << 14;
 
 /// Notes mappings in a thread of its own.
 #[derive(Debug)]
@@ -70,7 +73,7 @@ impl MappingReader {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = stop.try_clone()?;
         let thread = std::thread::Builder::new().name("mappings".into()).spawn(move || {
-            note_all(&mut journal);
+            note_all(&mut journal, || is_over(&stopped));
             // Whoever follows the recording names stacks by what is there.
             journal.flush();
             let mut last = false;
@@ -87,25 +90,46 @@ impl MappingReader {
 }
 
 /// Notes what all processes have mapped by now, as the kernel announces what comes: with the paths that the
-/// processes have for it, and with build ids.
-fn note_all(journal: &mut Journal) {
+/// processes have for it, and with build ids. Stops between two processes if it is over.
+fn note_all(journal: &mut Journal, is_over: impl Fn() -> bool) {
     let mut build_ids: HashMap<Identity, Vec<u8>> = HashMap::new();
     for process in proc::processes().unwrap_or_default() {
+        if is_over() {
+            return;
+        }
         // It may have ended, or be a kernel thread.
-        let mappings = proc::code_mappings(process).unwrap_or_default();
-        let files = MappedFile::among(process, &mappings);
-        for mapping in &mappings {
+        let (mappings, files) = MappedFile::with_mappings(process).unwrap_or_default();
+        let by_start: HashMap<u64, &MappedFile> =
+            files.iter().flat_map(|file| file.code_starts().map(move |start| (start, file))).collect();
+        for mapping in mappings.iter().filter(|mapping| mapping.executable) {
             let Mapping { start, end, offset, ref path, .. } = *mapping;
-            let file = files.iter().find(|file| file.has_code_at(start));
-            let build_id: &[u8] = file.map_or(&[], |file| {
-                build_ids
-                    .entry(file.identity())
-                    .or_insert_with(|| file.open().map(|binary| binary.build_id()).unwrap_or_default())
-            });
+            let file = by_start.get(&start).copied();
+            let build_id: &[u8] = match file {
+                Some(file) => build_id_of(&mut build_ids, file),
+                None => &[],
+            };
             let path = file.map_or(path.as_slice(), |file| file.path().as_os_str().as_bytes());
             journal.mapping(&Mapped { process, start, end, offset, build_id, path });
         }
     }
+}
+
+/// The build id of a file, which is read once.
+fn build_id_of<'a>(known: &'a mut HashMap<Identity, Vec<u8>>, file: &MappedFile) -> &'a [u8] {
+    let has_room = known.len() < BUILD_IDS_MAX;
+    match known.entry(file.identity()) {
+        Entry::Occupied(there) => there.into_mut(),
+        Entry::Vacant(free) if has_room => {
+            free.insert(file.open().map(|binary| binary.build_id()).unwrap_or_default())
+        }
+        Entry::Vacant(_) => &[],
+    }
+}
+
+/// Whether the noting is to end.
+fn is_over(stop: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(stop, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready != 0)
 }
 
 /// Waits for mappings; `true` if this is the end.
@@ -184,6 +208,39 @@ mod tests {
 
     use super::*;
     use tracedat::page::{PageBuilder, Push};
+
+    /// The text of a journal of what is mapped.
+    fn noted(is_over: impl Fn() -> bool) -> Vec<u8> {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut journal = Journal::new(file.try_clone().unwrap());
+        note_all(&mut journal, is_over);
+        journal.flush();
+        let mut text = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_is_mapped_has_its_path_and_build_id() {
+        let exe = std::env::current_exe().unwrap().canonicalize().unwrap();
+        let text = noted(|| false);
+        let functions = elf::symbols::Functions::of(&exe).unwrap();
+        let address = what_is_mapped_has_its_path_and_build_id as fn() as usize as u64;
+        let processes = Processes::parse(&text);
+        let mapping = processes.find(std::process::id(), address).unwrap();
+        assert_eq!(mapping.path, exe.as_os_str().as_bytes());
+        assert_eq!(mapping.build_id, functions.build_id());
+    }
+
+    #[test]
+    fn noting_ends_when_it_is_over() {
+        assert_eq!(noted(|| true), b"");
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert!(!is_over(&stop));
+        rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
+        assert!(is_over(&stop));
+    }
 
     #[test]
     fn only_frames_of_user_stacks_count() {
