@@ -108,13 +108,24 @@ pub enum BinaryError {
     /// No process that is recorded has it mapped.
     #[error(
         "no process of the recording has mapped a file named {name}{}; a library that is loaded later is named by its path",
-        told(processes)
+        in_brackets(processes)
     )]
     NotMapped {
         /// The name.
         name: String,
         /// The processes.
         processes: Vec<u32>,
+    },
+    /// The name means too many files.
+    #[error(
+        "{name} is more than {max} different files in the processes of the recording; record fewer of \
+         them, or name one file by its path below /proc/PID/root"
+    )]
+    TooManyFiles {
+        /// The name.
+        name: String,
+        /// How many there may be.
+        max: usize,
     },
     /// An object file, a core dump, a kernel module: nothing that is mapped for running.
     #[error("{} is {what}, which no process runs; name the program or the shared library", path.display())]
@@ -136,13 +147,17 @@ pub enum BinaryError {
     },
 }
 
+fn in_brackets(processes: &[u32]) -> String {
+    format!(" ({})", told(processes))
+}
+
 /// The processes, if they are few.
 fn told(processes: &[u32]) -> String {
     let ids: Vec<String> = processes.iter().map(u32::to_string).collect();
     match ids.as_slice() {
-        [only] => format!(" (process {only})"),
-        few if few.len() <= 8 => format!(" (processes {})", few.join(", ")),
-        many => format!(" ({} processes)", many.len()),
+        [only] => format!("process {only}"),
+        few if few.len() <= 8 => format!("processes {}", few.join(", ")),
+        many => format!("{} processes", many.len()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a name means to the processes of a recording: the files that they have mapped under that name, of which
 //! there are several where they are in different containers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,12 @@ use kernel::proc;
 
 use super::mapped::root_of;
 use super::open::Root;
-use super::{BinaryError, Identity, MappedFile, OpenBinary};
+use super::{BinaryError, Identity, MappedFile, OpenBinary, told};
+
+/// The most files that a name means. Each takes descriptors and programs.
+const BINARIES_MAX: usize = 64;
+/// The most reasons that are told one by one.
+const REASONS_MAX: usize = 8;
 
 /// Where a library without a path is looked for, after where a program is.
 const LIBRARIES: [&str; 6] =
@@ -59,8 +64,8 @@ impl Processes {
 pub struct Named {
     /// The files, each once.
     pub binaries: Vec<OpenBinary>,
-    /// What the user should know.
-    pub note: Option<String>,
+    /// What the user should know: which processes are left out, and why.
+    pub notes: Vec<String>,
 }
 
 /// Finds the files that names mean.
@@ -74,8 +79,8 @@ pub struct Resolver {
 #[derive(Debug, Default)]
 struct Mapped {
     processes: Vec<(u32, Vec<MappedFile>)>,
-    /// A process that does not show it.
-    hidden: Option<(u32, io::Error)>,
+    /// Processes that do not show it, by the reason.
+    hidden: BTreeMap<String, Vec<u32>>,
 }
 
 impl Resolver {
@@ -95,7 +100,8 @@ impl Resolver {
     /// `/proc` say themselves whose they are.
     ///
     /// # Errors
-    /// There is no such file, or no process has it mapped and none may come that has.
+    /// There is no such file, or no process has it mapped and none may come that has; or there are more than
+    /// 64.
     pub fn find(&self, name: &str) -> Result<Named, BinaryError> {
         let Processes::Of { ids, newcomers } = &self.processes else { return own(name).map(Named::from) };
         if name.starts_with("/proc/") {
@@ -103,29 +109,59 @@ impl Resolver {
         }
         let mapped = self.mapped.get_or_init(|| Mapped::of(ids));
         let mut found = Binaries::default();
+        let mut of_command = None;
         if *newcomers == Newcomers::Command {
-            found.take(own(name));
+            match own(name) {
+                Ok(binary) => {
+                    found.take(Ok(binary));
+                }
+                // The command need not have it.
+                Err(error) => of_command = Some(error),
+            }
         }
         if name.contains('/') {
-            mapped.at_path(name, &mut found)
+            mapped.at_path(name, &mut found);
         } else {
-            mapped.named(name, &mut found)
+            mapped.named(name, &mut found);
         }
         let is_mapped = found.all.iter().any(|binary| mapped.has(binary.identity()));
         if found.all.is_empty() && *newcomers == Newcomers::Children && !name.contains('/') {
             mapped.in_usual_folders(name, &mut found);
         }
-        if found.all.is_empty() && (*newcomers == Newcomers::Any || ids.is_empty() || mapped.hidden.is_some())
-        {
+        let may_be_own = *newcomers == Newcomers::Any || ids.is_empty() || !mapped.hidden.is_empty();
+        if found.all.is_empty() && may_be_own {
             found.take(own(name));
+        }
+        if found.is_more {
+            return Err(BinaryError::TooManyFiles { name: name.to_owned(), max: BINARIES_MAX });
         }
         if found.all.is_empty() {
             let not_mapped = || BinaryError::NotMapped { name: name.to_owned(), processes: ids.clone() };
-            let error = found.error.filter(|_| name.contains('/') || ids.is_empty());
+            let error = found
+                .errors
+                .into_iter()
+                .next()
+                .or(of_command)
+                .filter(|_| name.contains('/') || ids.is_empty());
             return Err(error.unwrap_or_else(not_mapped));
         }
-        let note = (!is_mapped && *newcomers != Newcomers::Command).then(|| mapped.note(name, &found.all));
-        Ok(Named { binaries: found.all, note })
+        let is_nobodys = !is_mapped && *newcomers != Newcomers::Command && mapped.hidden.is_empty();
+        let mut notes = mapped.notes(name, &found, is_nobodys);
+        let paths = paths(&found.all);
+        if is_nobodys {
+            notes.push(format!("no process of the recording has mapped {name} yet: it is {paths}"));
+        }
+        // Others are where they are, which may be in other containers.
+        if *newcomers == Newcomers::Any
+            && let Ok(here) = own(name)
+            && !found.all.contains(&here)
+        {
+            let here = here.path().display();
+            notes.push(format!(
+                "processes that start later are recorded where {name} is {paths}, and not where it is {here}"
+            ));
+        }
+        Ok(Named { binaries: found.all, notes })
     }
 }
 
@@ -133,17 +169,43 @@ impl Resolver {
 #[derive(Default)]
 struct Binaries {
     all: Vec<OpenBinary>,
-    /// Why the first of others could not be opened.
-    error: Option<BinaryError>,
+    /// Whether there are more than there may be.
+    is_more: bool,
+    /// Why others could not be opened, of those that are told.
+    errors: Vec<BinaryError>,
+    /// How many there are.
+    errors_count: usize,
+    /// Processes that do not have such a file.
+    without: Vec<u32>,
 }
 
 impl Binaries {
-    fn take(&mut self, opened: Result<OpenBinary, BinaryError>) {
+    /// Takes a file that is not there yet. `true` if it is there now.
+    fn take(&mut self, opened: Result<OpenBinary, BinaryError>) -> bool {
         match opened {
-            Ok(binary) if self.all.contains(&binary) => {}
-            Ok(binary) => self.all.push(binary),
-            Err(error) => drop(self.error.get_or_insert(error)),
+            Ok(binary) if self.all.contains(&binary) => true,
+            Ok(_) if self.all.len() == BINARIES_MAX => {
+                self.is_more = true;
+                true
+            }
+            Ok(binary) => {
+                self.all.push(binary);
+                true
+            }
+            Err(error) => {
+                self.errors_count += 1;
+                if self.errors.len() < REASONS_MAX {
+                    self.errors.push(error);
+                }
+                false
+            }
         }
+    }
+
+    /// Takes a mapped file, which is opened only if it is not there yet.
+    fn take_mapped(&mut self, file: &MappedFile) -> bool {
+        let is_there = self.all.iter().any(|binary| binary.identity() == file.identity());
+        is_there || self.take(file.open())
     }
 }
 
@@ -155,7 +217,7 @@ impl Mapped {
                 Ok(files) => mapped.processes.push((id, files)),
                 // It has ended.
                 Err(error) if is_gone(&error) => {}
-                Err(error) => drop(mapped.hidden.get_or_insert((id, error))),
+                Err(error) => mapped.hidden.entry(error.to_string()).or_default().push(id),
             }
         }
         mapped
@@ -174,12 +236,21 @@ impl Mapped {
         let path = Path::new(name);
         if path.is_relative() {
             // A working directory is that of one process.
-            return found.take(own(name));
+            found.take(own(name));
+            return;
         }
         for (process, files) in &self.processes {
-            found.take(for_process(*process, path));
             // What is there by now may be another file.
-            files.iter().filter(|file| file.path() == path).for_each(|file| found.take(file.open()));
+            let mut has_mapped = false;
+            for file in files.iter().filter(|file| file.path() == path) {
+                has_mapped |= found.take_mapped(file);
+            }
+            match for_process(*process, path) {
+                Err(_) if has_mapped => {}
+                opened => {
+                    found.take(opened);
+                }
+            }
         }
     }
 
@@ -187,12 +258,25 @@ impl Mapped {
     fn in_usual_folders(&self, name: &str, found: &mut Binaries) {
         for (process, _) in &self.processes {
             let mut paths = usual_folders().map(|folder| folder.join(name));
-            found.all.extend(paths.find_map(|path| for_process(*process, &path).ok()));
+            if let Some(binary) = paths.find_map(|path| for_process(*process, &path).ok()) {
+                found.take(Ok(binary));
+            }
         }
     }
 
     /// Opens what a name without a slash means to each process.
     fn named(&self, name: &str, found: &mut Binaries) {
+        // Each file is read once: most processes have the same.
+        let mut by_soname: BTreeMap<Identity, bool> = BTreeMap::new();
+        let mut has_soname = |file: &&MappedFile| {
+            if let Some(&is_it) = by_soname.get(&file.identity()) {
+                return is_it;
+            }
+            let Ok(binary) = file.open() else { return false };
+            let is_it = binary.soname().is_some_and(|soname| soname == name.as_bytes());
+            by_soname.insert(file.identity(), is_it);
+            is_it
+        };
         for (process, files) in &self.processes {
             let is_called = |file: &&MappedFile| file.path().file_name() == Some(OsStr::new(name));
             let mut meant: Vec<&MappedFile> = files.iter().filter(is_called).collect();
@@ -201,27 +285,44 @@ impl Mapped {
                 meant.extend(files.iter().filter(|file| linked.contains(&file.identity())));
             }
             if meant.is_empty() {
-                let is_called = |file: &&MappedFile| {
-                    let soname = file.open().ok().and_then(|binary| binary.soname());
-                    soname.is_some_and(|soname| soname == name.as_bytes())
-                };
-                meant.extend(files.iter().filter(is_called));
+                meant.extend(files.iter().filter(&mut has_soname));
             }
-            meant.into_iter().for_each(|file| found.take(file.open()));
+            // A thread of the kernel has no files.
+            if meant.is_empty() && !files.is_empty() {
+                found.without.push(*process);
+            }
+            for file in meant {
+                found.take_mapped(file);
+            }
         }
     }
 
-    /// What is said of files that nobody has mapped.
-    fn note(&self, name: &str, binaries: &[OpenBinary]) -> String {
-        let paths: Vec<String> = binaries.iter().map(|binary| binary.path().display().to_string()).collect();
-        let paths = paths.join(", ");
-        match &self.hidden {
-            Some((process, error)) => {
-                format!("what process {process} has mapped cannot be read ({error}): {name} is {paths}")
-            }
-            None => format!("no process of the recording has mapped {name} yet: it is {paths}"),
+    /// What is left out of what a name means.
+    fn notes(&self, name: &str, found: &Binaries, is_nobodys: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (reason, ids) in &self.hidden {
+            let paths = paths(&found.all);
+            let whose = told(ids);
+            notes.push(format!("the mappings of {whose} cannot be read ({reason}): {name} is {paths} there"));
         }
+        if !is_nobodys && !found.without.is_empty() {
+            notes.push(format!(
+                "{name} is not recorded in {}: no such file is mapped there",
+                told(&found.without)
+            ));
+        }
+        notes.extend(found.errors.iter().map(|error| format!("{name} is left out: {error}")));
+        let more = found.errors_count - found.errors.len();
+        if more > 0 {
+            notes.push(format!("{name} is left out {more} more times"));
+        }
+        notes
     }
+}
+
+fn paths(binaries: &[OpenBinary]) -> String {
+    let paths: Vec<String> = binaries.iter().map(|binary| binary.path().display().to_string()).collect();
+    paths.join(", ")
 }
 
 /// Opens what is at a path for a process.
@@ -248,7 +349,7 @@ fn is_gone(error: &io::Error) -> bool {
 
 impl From<OpenBinary> for Named {
     fn from(binary: OpenBinary) -> Self {
-        Self { binaries: vec![binary], note: None }
+        Self { binaries: vec![binary], notes: Vec::new() }
     }
 }
 
@@ -274,4 +375,131 @@ fn usual_folders() -> impl Iterator<Item = PathBuf> {
     let programs = std::env::var_os("PATH").unwrap_or_default();
     let programs: Vec<PathBuf> = std::env::split_paths(&programs).collect();
     programs.into_iter().chain(LIBRARIES.iter().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::fs;
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        /// Starts a program that waits, and returns when it has its file mapped.
+        fn start(program: &Path) -> Self {
+            let child = Command::new(program).arg("1000").spawn().unwrap();
+            let program = fs::canonicalize(program).unwrap();
+            // `spawn` returns after exec.
+            assert_eq!(fs::read_link(format!("/proc/{}/exe", child.id())).unwrap(), program);
+            Self(child)
+        }
+
+        fn id(&self) -> u32 {
+            self.0.id()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A program that sleeps, under a name that no other has.
+    fn sleeper(dir: &Path, name: &str) -> PathBuf {
+        let dir = dir.canonicalize().unwrap();
+        let (path, source) = (dir.join(name), dir.join(format!("{name}.c")));
+        // Files with different contents.
+        let code = format!("#include <unistd.h>\nint main(void) {{ sleep(1000); return {}; }}\n", name.len());
+        fs::write(&source, code).unwrap();
+        assert!(Command::new("cc").arg("-o").args([&path, &source]).status().unwrap().success());
+        path
+    }
+
+    fn resolver(processes: &[&Sleeper], newcomers: Newcomers) -> Resolver {
+        Resolver::new(Processes::Of { ids: processes.iter().map(|of| of.id()).collect(), newcomers })
+    }
+
+    #[test]
+    fn a_file_of_several_processes_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = sleeper(dir.path(), "sleeper");
+        let [one, two] = [(); 2].map(|()| Sleeper::start(&program));
+        // Nobody has it mapped: children may run it.
+        let found = resolver(&[&one, &two], Newcomers::Children).find("cat").unwrap();
+        assert_eq!((found.binaries.len(), found.notes.len()), (1, 1), "{:?}", found.notes);
+        for name in ["sleeper", program.to_str().unwrap()] {
+            let found = resolver(&[&one, &two], Newcomers::None).find(name).unwrap();
+            assert_eq!(found.binaries, [OpenBinary::open(&program).unwrap()], "{name}");
+            assert_eq!(found.notes, [""; 0], "{name}");
+        }
+    }
+
+    #[test]
+    fn processes_that_are_left_out_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two] = ["sleeper", "other"].map(|name| sleeper(dir.path(), name));
+        let [first, second] = [&one, &two].map(|program| Sleeper::start(program));
+        let found = resolver(&[&first, &second], Newcomers::None).find("sleeper").unwrap();
+        assert_eq!(found.binaries, [OpenBinary::open(&one).unwrap()]);
+        let [note] = &found.notes[..] else { panic!("{:?}", found.notes) };
+        assert!(note.contains(&format!("process {}", second.id())), "{note}");
+        // The command need not have it.
+        let found = resolver(&[&first], Newcomers::Command).find("sleeper").unwrap();
+        assert_eq!((found.binaries.len(), found.notes.len()), (1, 0), "{:?}", found.notes);
+        // It may have what the others do not.
+        let found = resolver(&[&first], Newcomers::Command).find("cat").unwrap();
+        assert_eq!((found.binaries.len(), found.notes.len()), (1, 1), "{:?}", found.notes);
+        // Both have this path. What was there before is still the first one's.
+        let before = OpenBinary::open(&one).unwrap();
+        fs::rename(&two, &one).unwrap();
+        let found = resolver(&[&first, &second], Newcomers::None).find(one.to_str().unwrap()).unwrap();
+        assert_eq!(found.binaries, [before, OpenBinary::open(&one).unwrap()]);
+        assert_eq!(found.notes, [""; 0]);
+        fs::remove_file(&one).unwrap();
+        let third = Sleeper::start(&sleeper(dir.path(), "third"));
+        let found = resolver(&[&first, &third], Newcomers::None).find(one.to_str().unwrap()).unwrap();
+        assert_eq!(found.binaries.len(), 1);
+        let [note] = &found.notes[..] else { panic!("{:?}", found.notes) };
+        assert!(note.contains(&format!("/proc/{}/root", third.id())), "{note}");
+    }
+
+    #[test]
+    fn processes_that_come_later_may_have_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = sleeper(dir.path(), "cat");
+        let one = Sleeper::start(&program);
+        let found = resolver(&[&one], Newcomers::Any).find("cat").unwrap();
+        assert_eq!(found.binaries, [OpenBinary::open(&program).unwrap()]);
+        let [note] = &found.notes[..] else { panic!("{:?}", found.notes) };
+        let other = find_by_name("cat").unwrap();
+        assert!(note.contains(&other.path().display().to_string()), "{note}");
+        assert_eq!(resolver(&[&one], Newcomers::None).find("cat").unwrap().notes, [""; 0]);
+    }
+
+    #[test]
+    fn a_name_means_no_more_files_than_there_may_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = sleeper(dir.path(), "sleeper");
+        let sleepers: Vec<Sleeper> = (0..=BINARIES_MAX)
+            .map(|number| {
+                let folder = dir.path().join(number.to_string());
+                fs::create_dir(&folder).unwrap();
+                // By another process: a descriptor for writing would keep other tests' children from it.
+                let copied = Command::new("cp").args([&program, &folder.join("sleeper")]).status();
+                assert!(copied.unwrap().success());
+                Sleeper::start(&folder.join("sleeper"))
+            })
+            .collect();
+        let all: Vec<&Sleeper> = sleepers.iter().collect();
+        let found = resolver(&all[1..], Newcomers::None).find("sleeper").unwrap();
+        assert_eq!(found.binaries.len(), BINARIES_MAX);
+        let refused = resolver(&all, Newcomers::None).find("sleeper").unwrap_err();
+        assert!(matches!(refused, BinaryError::TooManyFiles { max: BINARIES_MAX, .. }), "{refused}");
+    }
 }

@@ -191,6 +191,22 @@ fn files_of_one_name_in_two_containers_are_one_event() {
 }
 
 #[test]
+fn processes_without_a_file_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::new(dir.path(), "one", 1);
+    let (mut pinger, mut other) = (root.start_inside(), Command::new("sleep").arg("1000").spawn().unwrap());
+    let pids = format!("{},{}", pinger.pid(), other.id());
+    let options = ["-o", "out.dat", "-P", &pids, "--uprobe", "hit=libping.so.1:ping"];
+    let recording = Marked::start(dir.path(), &options);
+    pinger.ping(5);
+    let ended = recording.finish().expect(0);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(hits(&trace_cmd::report(&dir.path().join("out.dat"), &[])), 5, "{}", ended.err);
+    assert!(ended.err.contains(&format!("not recorded in process {}", other.id())), "{}", ended.err);
+}
+
+#[test]
 fn a_removed_library_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let root = Root::new(dir.path(), "one", 1);

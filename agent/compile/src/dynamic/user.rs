@@ -203,10 +203,10 @@ impl Environment {
     /// Splits an attach point into its file and what follows the colon: the first colon before which there is
     /// a path that exists, because paths and functions have colons too.
     pub(super) fn attach_point(&self, spec: &Spec) -> Result<AttachPoint, DynamicError> {
-        let of = |Named { binaries, note }: Named, point: &str| AttachPoint {
+        let of = |Named { binaries, notes }: Named, point: &str| AttachPoint {
             binaries,
             point: point.to_owned(),
-            notes: note.into_iter().collect(),
+            notes,
         };
         if let Some(path) = &spec.path {
             return Ok(of(self.resolver.find(path)?, &spec.point));
