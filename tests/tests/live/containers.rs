@@ -33,12 +33,20 @@ int main(void)
 }
 "#;
 
-/// With a constant in it that makes another file of another version.
+/// With a constant in it that makes another file of another version, and a marker with one argument in version
+/// 1 and two in version 2. It calls `getppid` from a function that has a frame, since it calls another, and
+/// not from one of libc's without, which would hide its caller.
 fn library(version: u32) -> String {
+    let marker = match version {
+        1 => "STAP_PROBE1(ping, call, n);",
+        2 => "STAP_PROBE2(ping, call, n, n);",
+        _ => "",
+    };
     format!(
-        "#include <unistd.h>\n#include <sys/syscall.h>\n__attribute__((noinline)) int version_{version}(int n)\n\
-         {{ long found = syscall(SYS_getppid); __asm__ volatile(\"\"); return (int)found + n + {version}; }}\n\
-         __attribute__((noinline)) int ping(int n) {{ int found = version_{version}(n); __asm__ volatile(\"\"); \
+        "#include <unistd.h>\n#include <sys/sdt.h>\n__attribute__((noinline)) int version_{version}(int n)\n\
+         {{ long found = getuid(); __asm__ volatile(\"syscall\" : \"=a\"(found) : \"a\"(110L) : \"rcx\", \"r11\", \"memory\"); \
+         return (int)found + n + {version}; }}\n\
+         __attribute__((noinline)) int ping(int n) {{ int found = version_{version}(n); {marker} __asm__ volatile(\"\"); \
          return found + 1; }}\n"
     )
 }
@@ -188,6 +196,26 @@ fn files_of_one_name_in_two_containers_are_one_event() {
     let (ended, report) = record(dir.path(), &["--uprobe", "hit=libping.so.1:version_2"], &mut both);
     assert_eq!(hits(&report), 4);
     assert!(ended.err.contains("no function version_2"), "{}", ended.err);
+}
+
+/// They may be of different versions: one does not keep the others from being recorded.
+#[test]
+fn markers_of_one_name_are_read_file_by_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots =
+        [("one", 1), ("two", 2), ("three", 3)].map(|(name, version)| Root::new(dir.path(), name, version));
+    let [mut one, mut two, mut three] = roots.each_ref().map(Root::start_inside);
+    let libraries =
+        [&two, &three].map(|pinger| format!("/proc/{}/root/opt/lib/libping.so.1: ", pinger.pid()));
+    let mut all = [(&mut one, 3), (&mut two, 4), (&mut three, 5)];
+    for (probe, event) in [("hit=libping.so.1:ping:call", "hit"), ("libping.so.1:ping:*", "call")] {
+        let (ended, report) = record(dir.path(), &["--usdt", probe], &mut all);
+        assert_eq!(report.matches(&format!(" {event}: ")).count(), 3, "{probe}: {}", ended.err);
+        for library in &libraries {
+            assert!(ended.err.contains(library), "{probe}: {library}: {}", ended.err);
+        }
+        assert!(ended.err.contains("2 arguments here and 1 in"), "{probe}: {}", ended.err);
+    }
 }
 
 #[test]

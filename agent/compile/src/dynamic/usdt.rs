@@ -76,6 +76,22 @@ pub enum MarkerError {
         /// Where it is.
         operand: String,
     },
+    /// It has another number of arguments than in the first file.
+    #[error(
+        "{name} has {here} arguments here and {first} in {}; name this file by its path to record it as another \
+         event",
+        first_path.display()
+    )]
+    OtherCount {
+        /// `PROVIDER:NAME`.
+        name: String,
+        /// In this file.
+        here: usize,
+        /// In the first file.
+        first: usize,
+        /// The first file.
+        first_path: PathBuf,
+    },
     /// Sites of one marker disagree.
     #[error("{name} has {first} arguments at one site and {other} at another; its notes are inconsistent")]
     Counts {
@@ -119,44 +135,66 @@ pub fn probes(
             Err(error) => planned.left_out.push((binary.path().display().to_string(), error.into())),
         }
     }
-    let Some((first, of_first)) = read.first() else {
-        return Err(planned.left_out.swap_remove(0).1);
-    };
     let target = Target { spec: &spec, environment, rule };
     let found = find(&read, provider, name);
-    if !is_pattern(&marker) {
-        let sites = found.values().next();
-        let sites = sites.ok_or_else(|| not_found(of_first, first.path().to_owned(), &marker))?;
-        let name = spec.name.clone().unwrap_or_else(|| name_from(name));
-        planned.probes.push(target.probe(sites, &name, None)?);
-        return Ok(planned);
-    }
-    check_count(&spec, first.path(), &marker, found.len())?;
-    let mut names = FreeNames::new(is_taken);
-    for ((provider, name), sites) in &found {
-        let group = target.group(sites);
-        let event = spec.name.clone().unwrap_or_else(|| names.take(&group, &name_from(name)));
-        match target.probe(sites, &event, Some(OnRefusal::LeaveOutEvent)) {
-            Ok(probe) => planned.probes.push(probe),
-            Err(error) => planned.left_out.push((format!("{provider}:{name}"), error)),
+    let is_pattern = is_pattern(&marker);
+    // No file is another's reason.
+    for (binary, markers) in &read {
+        let is_in = |of: &InFile<'_>| std::ptr::eq(of.binary, binary);
+        if !found.values().flatten().any(is_in) {
+            let path = binary.path().to_owned();
+            let told = path.display().to_string();
+            let error = if is_pattern {
+                MarkerError::NoMatch { path, pattern: marker.clone() }
+            } else {
+                not_found(markers, path, &marker)
+            };
+            planned.left_out.push((told, error.into()));
         }
     }
-    match planned.left_out.pop() {
-        Some((_, error)) if planned.probes.is_empty() => return Err(error),
-        last => planned.left_out.extend(last),
+    if found.is_empty() {
+        return Err(planned.left_out.swap_remove(0).1);
     }
+    if !is_pattern {
+        let files = found.into_values().next().unwrap_or_default();
+        let event = spec.name.clone().unwrap_or_else(|| name_from(name));
+        let Made { probe, left_out } = target.probe(&files, &event, None)?;
+        planned.probes.push(probe);
+        planned.left_out.extend(left_out);
+        return Ok(planned);
+    }
+    check_count(&spec, &marker, found.len())?;
+    let mut names = FreeNames::new(is_taken);
+    // Reasons of files are none of markers.
+    let mut refused = Vec::new();
+    for ((provider, name), files) in &found {
+        let group = target.group(files);
+        let event = spec.name.clone().unwrap_or_else(|| names.take(&group, &name_from(name)));
+        match target.probe(files, &event, Some(OnRefusal::LeaveOutEvent)) {
+            Ok(Made { probe, left_out }) => {
+                planned.probes.push(probe);
+                planned.left_out.extend(left_out);
+            }
+            Err(error) => refused.push((format!("{provider}:{name}"), error)),
+        }
+    }
+    match refused.pop() {
+        Some((_, error)) if planned.probes.is_empty() => return Err(error),
+        last => refused.extend(last),
+    }
+    planned.left_out.extend(refused);
     Ok(planned)
 }
 
-/// A site of a marker in one of the files.
-struct Site<'a> {
+/// The sites of a marker in a file.
+struct InFile<'a> {
     binary: &'a OpenBinary,
     machine: Machine,
-    marker: &'a Marker,
+    sites: Vec<&'a Marker>,
 }
 
-/// Markers by provider and name, with their sites in all files.
-type Found<'a> = BTreeMap<(&'a str, &'a str), Vec<Site<'a>>>;
+/// Markers by provider and name, with the files that have them.
+type Found<'a> = BTreeMap<(&'a str, &'a str), Vec<InFile<'a>>>;
 
 /// The markers whose provider and name are, or match, these.
 fn find<'a>(read: &'a [(OpenBinary, Markers)], provider: &str, name: &str) -> Found<'a> {
@@ -165,8 +203,11 @@ fn find<'a>(read: &'a [(OpenBinary, Markers)], provider: &str, name: &str) -> Fo
         let is_meant =
             |marker: &&Marker| glob::matches(provider, &marker.provider) && glob::matches(name, &marker.name);
         for marker in markers.all().iter().filter(is_meant) {
-            let site = Site { binary, machine: markers.machine(), marker };
-            found.entry((&marker.provider, &marker.name)).or_default().push(site);
+            let files = found.entry((marker.provider.as_str(), marker.name.as_str())).or_default();
+            match files.last_mut().filter(|file| std::ptr::eq(file.binary, binary)) {
+                Some(file) => file.sites.push(marker),
+                None => files.push(InFile { binary, machine: markers.machine(), sites: vec![marker] }),
+            }
         }
     }
     found
@@ -180,11 +221,10 @@ fn not_found(markers: &Markers, path: PathBuf, name: &str) -> MarkerError {
 }
 
 /// Checks the number of markers that a pattern matches.
-fn check_count(spec: &Spec, path: &Path, pattern: &str, found: usize) -> Result<(), DynamicError> {
+fn check_count(spec: &Spec, pattern: &str, found: usize) -> Result<(), DynamicError> {
     match found {
-        0 => Err(MarkerError::NoMatch { path: path.to_owned(), pattern: pattern.to_owned() }.into()),
         2.. if spec.name.is_some() => Err(spec.point_error(SpecErrorKind::NameOfMany(found)).into()),
-        1..=EVENTS_MAX => Ok(()),
+        0..=EVENTS_MAX => Ok(()),
         _ => {
             let advice = "narrow it";
             Err(TooManyMatches { pattern: pattern.to_owned(), found, what: "markers", advice }.into())
@@ -199,29 +239,35 @@ struct Target<'a> {
     rule: &'a ProbeRule<'a>,
 }
 
+/// A probe, without what some of the files do not allow.
+struct Made {
+    probe: ProbePlan,
+    /// Files with the reasons.
+    left_out: Vec<(String, DynamicError)>,
+}
+
 impl Target<'_> {
     /// The system of a marker's event.
-    fn group(&self, sites: &[Site<'_>]) -> String {
-        let of_provider = || sites.first().map(|site| name_from(&site.marker.provider));
+    fn group(&self, files: &[InFile<'_>]) -> String {
+        let of_provider = || Some(name_from(&files.first()?.sites.first()?.provider));
         self.spec.group.clone().or_else(of_provider).unwrap_or_default()
     }
 
-    /// The probe of the marker that has these sites.
+    /// The probe of the marker that these files have.
     fn probe(
         &self,
-        sites: &[Site<'_>],
+        files: &[InFile<'_>],
         event: &str,
         on_refusal: Option<OnRefusal>,
-    ) -> Result<ProbePlan, DynamicError> {
+    ) -> Result<Made, DynamicError> {
         let Self { environment, rule, .. } = *self;
-        let name = |site: &Site<'_>| format!("{}:{}", site.marker.provider, site.marker.name);
-        let marker = sites.first().map(name).unwrap_or_default();
-        let by_site = sites
-            .iter()
-            .map(|site| site.marker.parse_arguments(site.machine))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| MarkerError::Argument { name: marker.clone(), error })?;
-        let types = types(&marker, &by_site)?;
+        let name = |site: &&Marker| format!("{}:{}", site.provider, site.name);
+        let marker = files.first().and_then(|file| file.sites.first()).map(name).unwrap_or_default();
+        let Alike { files: alike, types, mut left_out } = alike(&marker, files);
+        if alike.is_empty() {
+            // No file is another's reason.
+            return Err(left_out.swap_remove(0).1);
+        }
         let mut spec = self.spec.clone();
         if spec.arguments.is_empty() {
             spec.arguments = types.iter().enumerate().map(whole_argument).collect();
@@ -229,25 +275,85 @@ impl Target<'_> {
         for argument in &spec.arguments {
             check(&spec.text, &marker, argument, &types)?;
         }
-        let mut layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
-        layout.of_anyone = is_own(sites);
+        let mut layout = layout(&spec, &self.group(files), event, (false, false), rule)?;
+        layout.of_anyone = is_own(files);
         let mut programs = Vec::new();
-        for Group { binary, arguments, offsets, counters } in groups(&spec, &marker, sites, &by_site, &types)?
-        {
-            let hooks = environment.user_hooks(binary, &offsets, &counters, false);
-            let program = environment.program(&layout, rule, &arguments, hooks)?;
-            programs.push(program.on_refusal(on_refusal));
+        for (file, by_site) in alike {
+            let groups = match groups(&spec, &marker, (file, by_site.as_slice()), &types) {
+                Ok(groups) => groups,
+                Err(error) => {
+                    left_out.push((file.binary.path().display().to_string(), error.into()));
+                    continue;
+                }
+            };
+            for Group { arguments, offsets, counters } in groups {
+                let hooks = environment.user_hooks(file.binary, &offsets, &counters, false);
+                let program = environment.program(&layout, rule, &arguments, hooks)?;
+                programs.push(program.on_refusal(on_refusal));
+            }
         }
-        Ok(plan(&layout, programs))
+        if programs.is_empty() {
+            return Err(left_out.swap_remove(0).1);
+        }
+        Ok(Made { probe: plan(&layout, programs), left_out })
     }
+}
+
+/// The arguments of a marker, by site.
+type BySite = Vec<Vec<usdt::Argument>>;
+
+/// The files in which a marker has the same number of arguments.
+struct Alike<'a, 'b> {
+    files: Vec<(&'b InFile<'a>, BySite)>,
+    /// Of all these.
+    types: Vec<ArgumentType>,
+    /// The other files, with the reasons.
+    left_out: Vec<(String, DynamicError)>,
+}
+
+/// Reads the arguments of a marker. A file whose notes are not understood, or that has more or fewer
+/// arguments than the first one, is left out.
+fn alike<'a, 'b>(name: &str, files: &'b [InFile<'a>]) -> Alike<'a, 'b> {
+    let mut found = Alike { files: Vec::new(), types: Vec::new(), left_out: Vec::new() };
+    for file in files {
+        let read = arguments(name, file).and_then(|(by_site, types)| {
+            let Some((first, _)) = found.files.first() else { return Ok((by_site, types)) };
+            if types.len() == found.types.len() {
+                return Ok((by_site, types));
+            }
+            Err(MarkerError::OtherCount {
+                name: name.to_owned(),
+                here: types.len(),
+                first: found.types.len(),
+                first_path: first.binary.path().to_owned(),
+            })
+        });
+        match read {
+            Ok((by_site, types)) => {
+                found.files.push((file, by_site));
+                found.types = if found.files.len() == 1 { types } else { widest(&found.types, &types) };
+            }
+            Err(error) => found.left_out.push((file.binary.path().display().to_string(), error.into())),
+        }
+    }
+    found
+}
+
+/// The arguments of a marker in a file, and their types there.
+fn arguments(name: &str, file: &InFile<'_>) -> Result<(BySite, Vec<ArgumentType>), MarkerError> {
+    let parse = |site: &&Marker| site.parse_arguments(file.machine);
+    let by_site = file.sites.iter().map(parse).collect::<Result<BySite, _>>();
+    let by_site = by_site.map_err(|error| MarkerError::Argument { name: name.to_owned(), error })?;
+    let types = types(name, &by_site)?;
+    Ok((by_site, types))
 }
 
 /// Whether a marker is one of this program's own, by which it says in traces what it does: those are of
 /// interest whoever's events are recorded.
-fn is_own(sites: &[Site<'_>]) -> bool {
-    sites.first().is_some_and(|site| {
-        site.marker.provider == OWN_PROVIDER
-            && OpenBinary::open(Path::new(OWN_BINARY)).is_ok_and(|own| own == *site.binary)
+fn is_own(files: &[InFile<'_>]) -> bool {
+    files.first().is_some_and(|file| {
+        file.sites.first().is_some_and(|site| site.provider == OWN_PROVIDER)
+            && OpenBinary::open(Path::new(OWN_BINARY)).is_ok_and(|own| own == *file.binary)
     })
 }
 
@@ -257,20 +363,23 @@ type ArgumentType = (u32, bool);
 /// The types of a marker's arguments: sites may have them in different sizes, of which the largest holds
 /// all.
 fn types(name: &str, by_site: &[Vec<usdt::Argument>]) -> Result<Vec<ArgumentType>, MarkerError> {
-    let mut types: Vec<ArgumentType> = Vec::new();
-    for (index, arguments) in by_site.iter().enumerate() {
-        if index == 0 {
-            types = arguments.iter().map(|argument| (argument.size.into(), argument.signed)).collect();
-        }
-        if arguments.len() != types.len() {
-            let (first, other) = (types.len(), arguments.len());
+    let of_site = |arguments: &Vec<usdt::Argument>| -> Vec<ArgumentType> {
+        arguments.iter().map(|argument| (argument.size.into(), argument.signed)).collect()
+    };
+    let mut sites = by_site.iter().map(of_site);
+    let first = sites.next().unwrap_or_default();
+    sites.try_fold(first, |known, here| {
+        if here.len() != known.len() {
+            let (first, other) = (known.len(), here.len());
             return Err(MarkerError::Counts { name: name.to_owned(), first, other });
         }
-        for (known, argument) in types.iter_mut().zip(arguments) {
-            *known = (known.0.max(argument.size.into()), known.1 || argument.signed);
-        }
-    }
-    Ok(types)
+        Ok(widest(&known, &here))
+    })
+}
+
+/// Types that hold the arguments of both.
+fn widest(one: &[ArgumentType], other: &[ArgumentType]) -> Vec<ArgumentType> {
+    one.iter().zip(other).map(|(one, other)| (one.0.max(other.0), one.1 || other.1)).collect()
 }
 
 fn whole_argument((index, &(size, signed)): (usize, &ArgumentType)) -> Argument {
@@ -301,22 +410,20 @@ fn check(text: &str, marker: &str, argument: &Argument, types: &[ArgumentType]) 
 }
 
 /// Sites in a file that one program suits.
-struct Group<'a> {
-    binary: &'a OpenBinary,
+struct Group {
     arguments: Vec<Argument>,
     offsets: Vec<u64>,
     counters: Vec<u64>,
 }
 
-fn groups<'a>(
+fn groups(
     spec: &Spec,
     name: &str,
-    sites: &[Site<'a>],
-    by_site: &[Vec<usdt::Argument>],
+    (file, by_site): (&InFile<'_>, &[Vec<usdt::Argument>]),
     types: &[ArgumentType],
-) -> Result<Vec<Group<'a>>, DynamicError> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for (&Site { binary, marker: site, .. }, site_arguments) in sites.iter().zip(by_site) {
+) -> Result<Vec<Group>, MarkerError> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (site, site_arguments) in file.sites.iter().zip(by_site) {
         let mut arguments = spec.arguments.clone();
         for argument in &mut arguments {
             at_site(argument, name, site_arguments, types)?;
@@ -325,14 +432,12 @@ fn groups<'a>(
             }
         }
         let counter = site.semaphore.map_or(0, |semaphore| semaphore.offset);
-        match groups.iter_mut().find(|group| group.binary == binary && group.arguments == arguments) {
+        match groups.iter_mut().find(|group| group.arguments == arguments) {
             Some(group) => {
                 group.offsets.push(site.offset);
                 group.counters.push(counter);
             }
-            None => {
-                groups.push(Group { binary, arguments, offsets: vec![site.offset], counters: vec![counter] })
-            }
+            None => groups.push(Group { arguments, offsets: vec![site.offset], counters: vec![counter] }),
         }
     }
     Ok(groups)
@@ -398,6 +503,57 @@ fn operand(operand: &Operand) -> Option<Fetch> {
             };
             let offset = i64::from(i32::try_from(*displacement).ok()?);
             Some(Fetch::Memory { offset, user: true, of: Box::new(of) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    fn marker(name: &str, arguments: &str) -> Marker {
+        let (provider, arguments) = ("app".to_owned(), arguments.to_owned());
+        Marker { provider, name: name.to_owned(), address: 0x10, offset: 0x10, semaphore: None, arguments }
+    }
+
+    /// Files with a marker at sites with these arguments.
+    fn alike_of(files: &[&[&str]]) -> (Vec<usize>, Vec<ArgumentType>, Vec<String>) {
+        // Any files, which are told by their paths.
+        let open = |path: &&str| OpenBinary::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+        let all = ["Cargo.toml", "src/lib.rs", "src/hook.rs", "src/dynamic/mod.rs"];
+        let binaries: Vec<OpenBinary> = all.iter().take(files.len()).map(open).collect();
+        let of = |sites: &&[&str]| -> Vec<Marker> {
+            sites.iter().map(|arguments| marker("one", arguments)).collect()
+        };
+        let markers: Vec<Vec<Marker>> = files.iter().map(of).collect();
+        let in_file = |(binary, sites)| {
+            let sites: &Vec<Marker> = sites;
+            InFile { binary, machine: Machine::X86_64, sites: sites.iter().collect() }
+        };
+        let all: Vec<InFile<'_>> = binaries.iter().zip(&markers).map(in_file).collect();
+        let Alike { files: alike, types, left_out } = alike("app:one", &all);
+        let number = |binary: &OpenBinary| binaries.iter().position(|one| one == binary).unwrap();
+        let taken = alike.iter().map(|(file, _)| number(file.binary)).collect();
+        let told = |(path, error): &(String, DynamicError)| {
+            let number = binaries.iter().position(|one| one.path().display().to_string() == *path).unwrap();
+            format!("{number} {error}")
+        };
+        (taken, types, left_out.iter().map(told).collect())
+    }
+
+    #[test]
+    fn files_are_read_one_by_one() {
+        let (taken, types, left_out) = alike_of(&[&["-4@%edi"], &["8@%rdi", "-2@$1"]]);
+        assert_eq!((taken, types, left_out.len()), (vec![0, 1], vec![(8, true)], 0));
+        // Another version, one whose sites disagree, and one that is not understood, also if it comes first.
+        for first in [&["3@%edi"][..], &["4@%edi", "4@%edi 4@%esi"]] {
+            let (taken, types, left_out) = alike_of(&[first, &["4@%edi"], &["4@%edi 4@%esi"], &["4@$1"]]);
+            assert_eq!((taken, types), (vec![1, 3], vec![(4, false)]));
+            let [one, other] = &left_out[..] else { panic!("{left_out:?}") };
+            assert!(one.starts_with("0 "), "{one}");
+            assert!(other.starts_with("2 app:one has 2 arguments here and 1 in "), "{other}");
         }
     }
 }
