@@ -5,7 +5,7 @@ use std::{
     os::fd::OwnedFd,
     path::PathBuf,
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{Extension, Router};
@@ -34,6 +34,7 @@ use super::{
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
     relay::Places,
+    sessions::Programs,
     shares::Shares,
     supervisor::Supervisor,
     triggers::{OnSessions, look_each_second},
@@ -51,6 +52,8 @@ const NO_CONFIG: &str = "SIGHUP: there is no configuration to read again; give o
 const CONNECTIONS_MAX: usize = 256;
 /// Connections of a user at a time, so that nobody takes all of them.
 const CONNECTIONS_OF_USER_MAX: usize = 64;
+/// How often all that processes have mapped is looked at while a session waits for programs.
+const EVERYWHERE: Duration = Duration::from_secs(30);
 /// How long a client may take for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long answers that are being written may take when the daemon ends.
@@ -320,14 +323,20 @@ fn memory_of_machine() -> u64 {
 }
 
 /// Looks for programs that sessions wait for: for those that have been started each second, for what others
-/// have loaded each half a minute.
+/// have loaded each half a minute, and for all when somebody asks. Only this thread looks at files of users.
 fn watch_programs(registry: &Arc<Registry>) -> io::Result<()> {
-    let registry = Arc::downgrade(registry);
+    let (finder, registry) = (Arc::clone(registry.finder()), Arc::downgrade(registry));
     let watch = move || {
-        for second in 1_u64.. {
-            std::thread::sleep(Duration::from_secs(1));
+        let mut programs = Programs::default();
+        let mut last = Instant::now();
+        loop {
+            let wanted = finder.wait(Duration::from_secs(1));
             let Some(registry) = registry.upgrade() else { return };
-            registry.look_for_programs(second % 30 == 0);
+            let everywhere = wanted.is_asked || last.elapsed() >= EVERYWHERE;
+            if everywhere {
+                last = Instant::now();
+            }
+            registry.look_for_programs(&mut programs, &wanted, everywhere);
         }
     };
     std::thread::Builder::new().name("programs".into()).spawn(watch).map(drop)

@@ -16,6 +16,7 @@ use ::spec::EventName;
 use ::spec::{CHANNELS_MAX, RecordingSpec};
 use api::requests::{Enable, EnableRules, NewChannel, NewContexts, TakeSnapshot, Track};
 use api::{Code, ControlError, Domain, EventRule, NewSession, NewTrigger, Schedule, Session, SnapshotOutput};
+use elf::Identity;
 use kernel::events::Catalogue;
 
 /// Requests that are looked at of one input.
@@ -59,10 +60,10 @@ fn world() -> World {
     let names = [("sched", "sched_switch"), ("irq", "softirq_entry"), ("syscalls", "sys_enter_openat")];
     let names = names.into_iter().map(|(system, name)| EventName::new(system, name));
     let markers = BTreeSet::from([("app".to_owned(), "one".to_owned())]);
-    let program = Program { path: PathBuf::from("/bin/app"), markers };
+    let program = Program { path: PathBuf::from("/bin/app"), identity: Identity::Inode(1, 2), markers };
     World {
         catalogue: Catalogue::new(names.collect(), "", "", ""),
-        programs: vec![Arc::new(program)],
+        programs: Arc::new(vec![Arc::new(program)]),
         generation: 1,
     }
 }

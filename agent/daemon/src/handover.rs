@@ -130,7 +130,7 @@ fn take_sessions(
         )));
     }
     let head: Head = serde_json::from_slice(&head)?;
-    registry.know_programs(&head.programs);
+    registry.know_programs(head.programs);
     // Before sessions, whose rotations may fire them at once.
     for _ in 0..head.triggers {
         take_trigger(registry, parts)?;

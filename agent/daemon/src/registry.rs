@@ -39,7 +39,7 @@ use super::{
     recording::{Recording, catalogue},
     recovery::{Notes, Recoveries},
     relay::{Abilities, Places},
-    sessions::{Model, Programs, World, spec},
+    sessions::{Finder, KnownPrograms, Model, Programs, Wanted, World, spec},
     shares::{Share, Shares},
     triggers::{self, Counted, HandedTrigger, Triggers, sampled_session, waits_for_programs},
     user::Owner,
@@ -77,7 +77,7 @@ pub(super) struct Registry {
     recoveries: Recoveries,
     /// Taken by who reads maps, of a user or of all.
     reading: Mutex<BTreeMap<Option<u32>, Arc<Mutex<()>>>>,
-    programs: Mutex<Programs>,
+    finder: Arc<Finder>,
     /// The state of programs that triggers know of.
     followed: AtomicU64,
     live: Live,
@@ -147,7 +147,7 @@ impl Registry {
             notes,
             recoveries,
             reading: Mutex::default(),
-            programs: Mutex::default(),
+            finder: Arc::default(),
             followed: AtomicU64::new(0),
             live,
             archives,
@@ -177,11 +177,7 @@ impl Registry {
         let uid = owner.uid;
         let sampled = sampled_session(&new.condition).map(str::to_owned);
         let world = if Triggers::is_about_events(&new.condition) {
-            let mut known = lock(&self.programs);
-            if waits_for_programs(&new.condition) {
-                known.look();
-            }
-            Some(world_with(&known)?)
+            Some(self.world_of_programs(waits_for_programs(&new.condition))?)
         } else {
             None
         };
@@ -225,13 +221,7 @@ impl Registry {
         }
         let registry = Arc::clone(self);
         let watch = move || {
-            let world = {
-                let mut known = lock(&registry.programs);
-                if registry.triggers.waits_for_programs() {
-                    known.look();
-                }
-                world_with(&known)
-            };
+            let world = registry.world_of_programs(registry.triggers.waits_for_programs());
             registry.triggers.watch_again(&world);
         };
         std::thread::Builder::new().name("watch-again".into()).spawn(watch).map(drop)
@@ -525,15 +515,32 @@ impl Registry {
 
     /// What the rules of a session are about, now.
     fn world(&self, model: &Model) -> Answer<World> {
-        let mut known = lock(&self.programs);
-        if model.waits_for_programs() {
-            known.look();
-        }
-        world_with(&known)
+        self.world_of_programs(model.waits_for_programs())
     }
 
-    /// Looks for programs that have come, if a session that records waits for some, and lets it record them.
-    pub(super) fn look_for_programs(&self, everywhere: bool) {
+    /// What rules are about, after another look at programs if they wait for some.
+    fn world_of_programs(&self, waits: bool) -> Answer<World> {
+        if !waits {
+            return world_with(self.finder.known());
+        }
+        let unknown = || {
+            ControlError::new(
+                Code::Daemon,
+                "the programs of this machine are not known yet: the daemon has not been there for long, or \
+                 the file system of one of them does not answer",
+            )
+        };
+        world_with(self.finder.after_look().ok_or_else(unknown)?)
+    }
+
+    /// Where programs are published that are found.
+    pub(super) fn finder(&self) -> &Arc<Finder> {
+        &self.finder
+    }
+
+    /// Looks for programs that have come, if somebody asked for that or a session that records waits for
+    /// some, and lets it record them. A file may keep this from ending, and no lock is held meanwhile.
+    pub(super) fn look_for_programs(&self, programs: &mut Programs, wanted: &Wanted, everywhere: bool) {
         let entries: Vec<Arc<Entry>> = lock(&self.sessions).values().map(Arc::clone).collect();
         let waits = |entry: &Arc<Entry>| {
             let model = lock(&entry.model);
@@ -541,17 +548,17 @@ impl Registry {
         };
         let waiting: Vec<Arc<Entry>> = entries.into_iter().filter(waits).collect();
         let triggers_wait = self.triggers.waits_for_programs();
-        if waiting.is_empty() && !triggers_wait {
+        if waiting.is_empty() && !triggers_wait && !wanted.is_asked && wanted.handed.is_empty() {
             return;
         }
-        let mut known = lock(&self.programs);
+        programs.look_at(&wanted.handed);
         if everywhere {
-            known.look();
+            programs.look();
         } else {
-            known.look_at_new();
+            programs.look_at_new();
         }
-        let generation = known.generation();
-        drop(known);
+        self.finder.publish(programs, wanted);
+        let generation = programs.generation();
         if triggers_wait {
             self.let_triggers_follow(generation);
         }
@@ -564,7 +571,7 @@ impl Registry {
             if recording.generation == generation {
                 continue;
             }
-            let world = world_with(&lock(&self.programs));
+            let world = world_with(self.finder.known());
             let followed = world.and_then(|world| recording.follow((&model, &model), &world));
             if let Err(error) = followed {
                 log(&format!(
@@ -581,8 +588,7 @@ impl Registry {
         if self.followed.swap(generation, Ordering::Relaxed) == generation {
             return;
         }
-        let world = world_with(&lock(&self.programs));
-        match world {
+        match world_with(self.finder.known()) {
             Ok(world) => self.triggers.follow(&world),
             Err(error) => log(&format!("triggers do not know of new programs: {error}")),
         }
@@ -659,8 +665,8 @@ impl Entry {
 }
 
 /// What rules are about, with what is known of programs.
-fn world_with(known: &Programs) -> Answer<World> {
-    Ok(World { catalogue: catalogue()?, programs: known.all(), generation: known.generation() })
+fn world_with(KnownPrograms { programs, generation }: KnownPrograms) -> Answer<World> {
+    Ok(World { catalogue: catalogue()?, programs, generation })
 }
 
 /// The number of the rotation that archives a chunk: chunks are counted from 1 on, rotations from 0.

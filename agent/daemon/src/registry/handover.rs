@@ -37,12 +37,13 @@ impl Registry {
     pub(crate) fn take_all(&self) -> (Vec<Taken>, Vec<PathBuf>) {
         let all = std::mem::take(&mut *lock(&self.sessions));
         let sessions = all.into_values().map(Taken).collect();
-        (sessions, lock(&self.programs).paths())
+        let known = self.finder.known();
+        (sessions, known.programs.iter().map(|program| program.path.clone()).collect())
     }
 
-    /// Looks at programs that have had markers.
-    pub(crate) fn know_programs(&self, paths: &[PathBuf]) {
-        lock(&self.programs).look_at(paths);
+    /// Has programs looked at that have had markers, before there is another look.
+    pub(crate) fn know_programs(&self, paths: Vec<PathBuf>) {
+        self.finder.hand(paths);
     }
 
     /// Goes on with a session that another daemon has handed over. If its recording does not go on, it is

@@ -20,7 +20,7 @@ pub(crate) struct World {
     /// The events of the kernel.
     pub catalogue: Catalogue,
     /// The programs and libraries that have markers.
-    pub programs: Vec<Arc<Program>>,
+    pub programs: Arc<Vec<Arc<Program>>>,
     /// The number of their state, which is another one when there are other markers.
     pub generation: u64,
 }

@@ -7,6 +7,7 @@
 //! | `defaults` | what channels are like where nothing is said |
 //! | `expand` | which events its rules mean on this kernel |
 //! | `programs` | the markers of programs that run |
+//! | `finder` | what is known of them, between the thread that looks and others |
 //! | `spec` | the recording that is made of it |
 //! | `recorder` | the thread that records, for those who ask it |
 //! | `running` | what that thread does |
@@ -15,6 +16,7 @@
 mod configured;
 mod defaults;
 mod expand;
+mod finder;
 mod model;
 mod programs;
 mod recorder;
@@ -23,6 +25,7 @@ pub(super) mod spec;
 mod tally;
 
 pub(super) use expand::{World, rules_of};
+pub(super) use finder::{Finder, KnownPrograms, Wanted};
 pub(super) use model::{
     Model, check_location, check_name, check_network, check_path, check_probe_name, check_rule_of,
     check_snapshot_name,

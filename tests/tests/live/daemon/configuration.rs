@@ -457,6 +457,9 @@ fn a_daemon_that_is_replaced_hands_configured_sessions_over() {
         daemon.replace();
         assert_eq!(daemon.tell("GET", "/v1/configuration", None)["last"], no_change());
         assert!(fired(&daemon) >= 10);
+        wait_for("the watch", || {
+            daemon.tell("GET", "/v1/triggers", None)[0]["problem"].is_null().then_some(())
+        });
         caller.call(500);
         caller.settle();
     }

@@ -345,3 +345,25 @@ fn programs_of_containers_and_removed_ones_are_recorded() {
         assert!(found.values().all(|count| *count > 0), "{}: {found:?}", program.display());
     }
 }
+
+#[test]
+fn a_program_that_is_replaced_while_it_runs_is_recorded() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let [program, newer, _, _, _] = copies(&daemon);
+    let mut long = Command::new(&program).args(["2000000000", "1"]).stdout(Stdio::null()).spawn().unwrap();
+    session(&daemon, &dir, &["probed:*"]);
+    let more_than = |before: u64| {
+        wait_for("records of the program", || {
+            daemon.tell("POST", "/v1/sessions/one/start", None);
+            daemon.tell("POST", "/v1/sessions/one/stop", None);
+            let plain = recorded(&dir, &[&program])["plain"];
+            (plain > before).then_some(plain)
+        })
+    };
+    let before = more_than(0);
+    fs::rename(&newer, &program).unwrap();
+    more_than(before);
+    long.kill().unwrap();
+    long.wait().unwrap();
+}
