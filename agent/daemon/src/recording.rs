@@ -18,7 +18,7 @@ use super::{
     recovery::Note,
     relay::{Forwarder, SentAll, Settled},
     sessions::{
-        Added, Halt, Handed, HandedRunning, Listener, Model, Recorder, World,
+        Added, Halt, Handed, HandedRunning, Key, Listener, Model, Recorder, World,
         spec::{self, Rules, Tracks},
     },
     user::Owner,
@@ -73,6 +73,9 @@ pub(super) struct HandedRecording {
     /// The name of the note.
     pub(super) note: String,
     rules: BTreeMap<String, Vec<RuleSpec>>,
+    /// What they are about, in the same order.
+    #[serde(default)]
+    about: BTreeMap<String, Vec<String>>,
     tracks: Tracks,
     state: RecordingState,
     running: HandedRunning,
@@ -94,7 +97,7 @@ impl Recording {
             return self.recorder.resume();
         }
         let spec = spec::of(model, world, &self.output)?;
-        let recorded = spec::recorded(&spec);
+        let recorded = spec::recorded(model, world, &spec)?;
         // What pauses ends first.
         self.state = RecordingState::Closed;
         self.recorder.start(spec)?;
@@ -164,11 +167,14 @@ impl Recording {
                 return Err(error);
             }
         };
+        let texts = |rules: &Rules| -> Vec<String> { rules.keys().map(|(_, text)| text.clone()).collect() };
+        let about = rules.iter().map(|(buffer, rules)| (buffer.clone(), texts(rules))).collect();
         let rules = rules.into_iter().map(|(buffer, rules)| (buffer, rules.into_values().collect()));
         let handed = HandedRecording {
             output,
             note: note.name().to_owned(),
             rules: rules.collect(),
+            about,
             tracks,
             state,
             running,
@@ -188,12 +194,30 @@ impl Recording {
         (keeps, note): (bool, Note),
         listener: Box<dyn Listener>,
     ) -> Answer<Self> {
-        let HandedRecording { output, note: _, rules, tracks, state, running, is_place, is_open: _ } = handed;
+        let HandedRecording {
+            output,
+            note: _,
+            rules,
+            mut about,
+            tracks,
+            state,
+            running,
+            is_place,
+            is_open: _,
+        } = handed;
         let handed = Handed { running, recording };
         let recorder = Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
-        let of_buffer =
-            |rules: Vec<RuleSpec>| rules.into_iter().map(|rule| (spec::key_of(&rule), rule)).collect();
-        let rules = rules.into_iter().map(|(buffer, rules)| (buffer, of_buffer(rules))).collect();
+        let of_buffer = |(buffer, rules): (String, Vec<RuleSpec>)| {
+            // The daemon before may not have said it.
+            let mut about = about.remove(&buffer).unwrap_or_default().into_iter();
+            let keyed = |rule: RuleSpec| {
+                let (kind, text) = spec::key_of(&rule);
+                ((kind, about.next().unwrap_or(text)), rule)
+            };
+            let rules: Rules = rules.into_iter().map(keyed).collect();
+            (buffer, rules)
+        };
+        let rules = rules.into_iter().map(of_buffer).collect();
         // Which programs it knows is looked at again.
         let (generation, relay) = (u64::MAX, None);
         Ok(Self { recorder, output, note, rules, tracks, generation, state, relay, is_place })
@@ -270,19 +294,8 @@ impl Recording {
     fn change_rules(&mut self, before: Option<&Model>, model: &Model, world: &World) -> Answer<Added> {
         for (buffer, wanted) in spec::changed_rules(before, model, world)? {
             let recorded = self.rules.entry(buffer.clone()).or_default();
-            let (over, new): (Vec<_>, Rules) = (
-                recorded
-                    .iter()
-                    .filter(|(what, rule)| wanted.get(*what) != Some(*rule))
-                    .map(|(what, _)| what.clone())
-                    .collect(),
-                wanted
-                    .iter()
-                    .filter(|(what, rule)| recorded.get(*what) != Some(*rule))
-                    .map(|(what, rule)| (what.clone(), rule.clone()))
-                    .collect(),
-            );
-            for what in over {
+            let (over, new): (Vec<_>, Rules) = (missing(recorded, &wanted), missing(&wanted, recorded));
+            for what in over.into_iter().map(|(what, _)| what) {
                 if let Some(rule) = recorded.remove(&what) {
                     self.recorder.remove(&buffer, rule.what)?;
                 }
@@ -301,7 +314,7 @@ impl Recording {
     fn replace(&mut self, model: &Model, world: &World) -> Answer {
         let spec = spec::of(model, world, &self.output)?;
         if model.is_active() {
-            let recorded = spec::recorded(&spec);
+            let recorded = spec::recorded(model, world, &spec)?;
             self.recorder.replace(spec)?;
             self.note(recorded, world);
             return Ok(());
@@ -309,6 +322,14 @@ impl Recording {
         self.state = RecordingState::Outdated;
         Ok(())
     }
+}
+
+/// The rules that others do not have.
+fn missing<T: FromIterator<(Key, RuleSpec)>>(rules: &Rules, others: &Rules) -> T {
+    let is_there =
+        |(what, rule): &(&Key, &RuleSpec)| others.get(*what).is_some_and(|other| spec::is_same(rule, other));
+    let not_there = rules.iter().filter(|of| !is_there(of));
+    not_there.map(|(what, rule)| (what.clone(), rule.clone())).collect()
 }
 
 /// Whether a stop leaves a recording that can go on. A trace.dat is complete when it is one; what keeps its
@@ -328,4 +349,25 @@ pub(super) fn catalogue() -> Answer<Catalogue> {
     let unreadable = |error: String| ControlError::new(Code::StartKernel, error);
     let tracefs = Tracefs::open().map_err(|error| unreadable(error.to_string()))?;
     Catalogue::read(&tracefs).map_err(|error| unreadable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program of a container is found through one of its processes, and through another when that ends.
+    #[test]
+    fn a_program_that_is_found_elsewhere_is_recorded_as_before() {
+        let rule = |path: &str, filter: Option<&str>| {
+            let rule = RuleSpec::new(::spec::What::Usdt(format!("{path}:app:one")));
+            let rule = RuleSpec { filter: filter.map(str::to_owned), ..rule };
+            Rules::from([(("usdt", "Inode(1, 2):app:one".to_owned()), rule)])
+        };
+        let [one, other] = ["/proc/7/root/app", "/proc/8/root/app"].map(|path| rule(path, None));
+        assert_eq!(missing::<Rules>(&one, &other), Rules::new());
+        let filtered = rule("/proc/7/root/app", Some("a == 1"));
+        assert_eq!(missing::<Rules>(&one, &filtered), one);
+        assert_eq!(missing::<Rules>(&filtered, &one), filtered);
+        assert_eq!(missing::<Rules>(&one, &Rules::new()), one);
+    }
 }

@@ -59,7 +59,7 @@ impl Registry {
         was_started: bool,
     ) -> Answer<Recording> {
         let spec = spec::of(model, world, output)?;
-        let (rules, tracks) = spec::recorded(&spec);
+        let (rules, tracks) = spec::recorded(model, world, &spec)?;
         let relay = address.map(|address| self.forward(entry, model, (address, was_started), output));
         let (relay, held) = relay.transpose()?.unzip();
         let note = self.notes.add(model.name(), &entry.owner, output).map_err(|error| {

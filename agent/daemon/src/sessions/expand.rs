@@ -25,7 +25,11 @@ pub(crate) struct World {
     pub generation: u64,
 }
 
-/// The rules of a recording that have the events of an event rule.
+/// What a rule of a recording is about: the kind, and a text. That of a program's marker has the program's
+/// identity, as what leads to the program may change while it is recorded.
+pub(crate) type Key = (&'static str, String);
+
+/// The rules of a recording that have the events of an event rule, with what they are about.
 ///
 /// Names of tracepoints are LTTng's (`irq_softirq_entry`), the kernel's (`softirq_entry`), or the kernel's
 /// with their system (`irq:softirq_entry`); in the user domain, `PROVIDER:MARKER`. A rule of the user domain
@@ -34,17 +38,21 @@ pub(crate) fn rules_of(
     world: &World,
     domain: Domain,
     rule: &EventRule,
-) -> Result<Vec<RuleSpec>, ControlError> {
+) -> Result<Vec<(Key, RuleSpec)>, ControlError> {
     let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level: _ } = rule;
     let World { catalogue, programs, generation: _ } = world;
-    let markers = || -> Vec<What> {
+    let markers = || -> Vec<(Key, What)> {
         let is_meant = |name: &str| !exclusions.iter().any(|pattern| matches(pattern, name));
         let of = |program: &Arc<Program>| {
             let path = program.path.display().to_string();
             let path = quoted(&path);
             let named = program.markers.iter().map(|(provider, marker)| format!("{provider}:{marker}"));
             let meant = named.filter(|marker| matches(name, marker) && is_meant(marker));
-            meant.map(|marker| What::Usdt(format!("{path}:{marker}"))).collect::<Vec<_>>()
+            let by_identity = |marker: String| {
+                let what = What::Usdt(format!("{path}:{marker}"));
+                ((what.kind(), format!("{:?}:{marker}", program.identity)), what)
+            };
+            meant.map(by_identity).collect::<Vec<_>>()
         };
         programs.iter().flat_map(of).collect()
     };
@@ -52,10 +60,10 @@ pub(crate) fn rules_of(
         let excluded = |name: &str| exclusions.iter().any(|pattern| matches(pattern, name));
         let recordable = catalogue.entries().iter().filter(|entry| entry.refusal.is_none());
         let all = recordable.filter(|entry| wanted(&entry.name).is_some_and(|name| !excluded(&name)));
-        all.map(|entry| Ok(What::Events(entry.name.to_string().parse().map_err(refused)?)))
+        all.map(|entry| Ok(by_text(What::Events(entry.name.to_string().parse().map_err(refused)?))))
             .collect::<Result<Vec<_>, ControlError>>()
     };
-    let whats: Vec<What> = match instrumentation {
+    let whats: Vec<(Key, What)> = match instrumentation {
         Instrumentation::Tracepoint if domain == Domain::User => markers(),
         Instrumentation::Tracepoint => events(&|event| {
             if event.system() == SYSCALLS {
@@ -76,16 +84,16 @@ pub(crate) fn rules_of(
                 call.filter(|call| event.system() == SYSCALLS && matches(name, call)).map(str::to_owned)
             })?
         }
-        Instrumentation::Kprobe { location } => vec![What::Kprobe(format!("{name}={location}"))],
+        Instrumentation::Kprobe { location } => vec![by_text(What::Kprobe(format!("{name}={location}")))],
         Instrumentation::Function { location } => vec![
-            What::Kprobe(format!("{name}_entry={location}")),
-            What::Kretprobe(format!("{name}_exit={location}")),
+            by_text(What::Kprobe(format!("{name}_entry={location}"))),
+            by_text(What::Kretprobe(format!("{name}_exit={location}"))),
         ],
         Instrumentation::UserProbe(UserProbe::Elf { path, symbol }) => {
-            vec![What::Uprobe(format!("{name}={}:{symbol}", quoted(path)))]
+            vec![by_text(What::Uprobe(format!("{name}={}:{symbol}", quoted(path))))]
         }
         Instrumentation::UserProbe(UserProbe::Sdt { path, provider, name: marker }) => {
-            vec![What::Usdt(format!("{name}={}:{provider}:{marker}", quoted(path)))]
+            vec![by_text(What::Usdt(format!("{name}={}:{provider}:{marker}", quoted(path))))]
         }
     };
     if whats.is_empty() && domain == Domain::Kernel {
@@ -99,13 +107,15 @@ pub(crate) fn rules_of(
     let optional = whats.len() > 1 || domain == Domain::User;
     Ok(whats
         .into_iter()
-        .map(|what| RuleSpec {
-            optional,
-            filter: filter.clone(),
-            language: FilterLanguage::Lttng,
-            ..RuleSpec::new(what)
+        .map(|(key, what)| {
+            let language = FilterLanguage::Lttng;
+            (key, RuleSpec { optional, filter: filter.clone(), language, ..RuleSpec::new(what) })
         })
         .collect())
+}
+
+fn by_text(what: What) -> (Key, What) {
+    ((what.kind(), what.text()), what)
 }
 
 fn refused(error: impl std::fmt::Display) -> ControlError {
@@ -120,4 +130,37 @@ fn matches(pattern: &str, name: &str) -> bool {
         .flat_map(|one| matches!(one, '?' | '[').then_some('\\').into_iter().chain([one]))
         .collect();
     glob::matches(&escaped, name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use super::*;
+    use elf::Identity;
+
+    /// What leads to a program of a container changes when the process ends that has led to it.
+    #[test]
+    fn a_marker_is_the_same_wherever_its_program_is() {
+        let rules = |path: &str, identity| {
+            let markers = BTreeSet::from([("app".to_owned(), "one".to_owned())]);
+            let program = Program { path: PathBuf::from(path), identity, markers };
+            let catalogue = Catalogue::new(Vec::new(), "", "", "");
+            let world = World { catalogue, programs: Arc::new(vec![Arc::new(program)]), generation: 1 };
+            let rule = serde_json::json!({"name": "app:*", "instrumentation": "tracepoint"});
+            let rule: EventRule = serde_json::from_value(rule).unwrap();
+            let mut rules = rules_of(&world, Domain::User, &rule).unwrap();
+            assert_eq!(rules.len(), 1);
+            rules.remove(0)
+        };
+        let (one, other) = (Identity::Inode(1, 2), Identity::Inode(1, 3));
+        let (key, first) = rules("/proc/7/root/opt/app", one);
+        let (same, second) = rules("/proc/8/root/opt/app", one);
+        assert_eq!(key, same);
+        assert_ne!(first.what, second.what);
+        assert_ne!(rules("/proc/7/root/opt/app", other).0, key);
+    }
 }

@@ -24,7 +24,7 @@ mod running;
 pub(super) mod spec;
 mod tally;
 
-pub(super) use expand::{World, rules_of};
+pub(super) use expand::{Key, World, rules_of};
 pub(super) use finder::{Finder, KnownPrograms, Wanted};
 pub(super) use model::{
     Model, check_location, check_name, check_network, check_path, check_probe_name, check_rule_of,

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Model,
-    expand::{self, World},
+    expand::{self, Key, World},
 };
 use ::spec::Attribute as Ours;
 use ::spec::Context;
@@ -121,12 +121,17 @@ pub(crate) fn ring_sets(buffers: Option<Buffers>, cpus: u64) -> u64 {
 /// The values of the attributes that are not tracked whatever they are.
 pub(crate) type Tracks = BTreeMap<Ours, Vec<String>>;
 
-/// What is recorded into a channel, by kind and text.
-pub(crate) type Rules = BTreeMap<(&'static str, String), RuleSpec>;
+/// What is recorded into a channel.
+pub(crate) type Rules = BTreeMap<Key, RuleSpec>;
 
-/// What a recording has: what is recorded into each buffer, and whose events.
-pub(crate) fn recorded(spec: &RecordingSpec) -> (BTreeMap<String, Rules>, Tracks) {
-    (spec.channels.iter().map(of_buffer).collect(), spec.scope.track.clone())
+/// What a recording of a session has: what is recorded into each buffer, and whose events.
+pub(crate) fn recorded(
+    model: &Model,
+    world: &World,
+    spec: &RecordingSpec,
+) -> Result<(BTreeMap<String, Rules>, Tracks), ControlError> {
+    let rules = changed_rules(None, model, world)?.into_iter().collect();
+    Ok((rules, spec.scope.track.clone()))
 }
 
 fn of_buffer(channel: &ChannelSpec) -> (String, Rules) {
@@ -185,16 +190,22 @@ pub(crate) fn shape(model: &Model) -> (Vec<Channel>, Option<RecordingSpec>) {
     (model.channels().map(fixed).collect(), configured)
 }
 
-pub(crate) fn key_of(rule: &RuleSpec) -> (&'static str, String) {
+/// What a rule is about that is about no program.
+pub(crate) fn key_of(rule: &RuleSpec) -> Key {
     (rule.what.kind(), rule.what.text())
+}
+
+/// Whether two rules about the same record the same of it.
+pub(crate) fn is_same(one: &RuleSpec, other: &RuleSpec) -> bool {
+    *one == RuleSpec { what: one.what.clone(), ..other.clone() }
 }
 
 /// What is recorded into a channel: each event once, for whichever of the channel's rules it matches.
 pub(crate) fn rules(world: &World, domain: Domain, channel: &Channel) -> Result<Rules, ControlError> {
     let mut all = Rules::new();
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
-        for new in expand::rules_of(world, domain, rule)? {
-            match all.entry(key_of(&new)) {
+        for (key, new) in expand::rules_of(world, domain, rule)? {
+            match all.entry(key) {
                 Entry::Vacant(free) => {
                     free.insert(new);
                 }

@@ -154,7 +154,7 @@ fn map_of(world: &World, rule: &EventRule, action: &Action) -> Answer<Option<Map
     let ActionKind::Count { by, function, max_keys } = &action.kind else { return Ok(None) };
     let mut rules = rules_of(world, Domain::Kernel, rule)?;
     let is_one = rules.len() == 1 && action.rate_policy == RatePolicy::default();
-    let Some(event) = rules.pop().filter(|_| is_one) else {
+    let Some((_, event)) = rules.pop().filter(|_| is_one) else {
         if by.is_empty() && function.is_none() {
             return Ok(None);
         }

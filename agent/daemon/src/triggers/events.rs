@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::{Triggers, trigger::Entry};
 use crate::lock;
 use crate::registry::log;
-use crate::sessions::{World, rules_of};
+use crate::sessions::{Key, World, rules_of};
 use api::trigger::{Condition, Finding, MatchedEvent};
 use api::{Code, ControlError, Domain, EventRule};
 use capture::Notice;
@@ -67,7 +67,8 @@ struct Part {
     /// `None` where the engine has refused it.
     id: Option<RuleId>,
     events: usize,
-    rules: Vec<RuleSpec>,
+    /// What it is about.
+    keys: Vec<Key>,
 }
 
 #[derive(Debug)]
@@ -168,8 +169,9 @@ impl Events {
         &self,
         triggers: &Arc<Triggers>,
         state: &mut State,
-        (shared, rules): (&Shared, Vec<RuleSpec>),
+        (shared, rules): (&Shared, Vec<(Key, RuleSpec)>),
     ) -> Answer<Part> {
+        let (keys, rules): (Vec<Key>, Vec<RuleSpec>) = rules.into_iter().unzip();
         let captures = shared.captures.iter().map(|text| text.parse());
         let captures = captures.collect::<Result<_, _>>().map_err(invalid)?;
         let spec = WatchSpec { rules, captures };
@@ -200,7 +202,7 @@ impl Events {
                 for left_out in left_out {
                     log(&format!("{}: {} is left out: {}", shared.told(), left_out.event, left_out.reason));
                 }
-                Ok(Part { id: Some(id), events, rules: spec.rules })
+                Ok(Part { id: Some(id), events, keys })
             }
             Err(error) => {
                 self.change_targets(|targets| drop(targets.remove(&id)));
@@ -294,13 +296,16 @@ impl Events {
         for key in keys {
             let Some(mut shared) = state.rules.remove(&key) else { continue };
             let rules = rules_of(world, shared.domain, &shared.rule).unwrap_or_default();
-            let is_new = |rule: &RuleSpec| !shared.parts.iter().any(|part| part.rules.contains(rule));
-            let new: Vec<RuleSpec> = rules.into_iter().filter(is_new).collect();
+            // A program is watched wherever it is: once.
+            let is_new =
+                |(key, _): &(Key, RuleSpec)| !shared.parts.iter().any(|part| part.keys.contains(key));
+            let new: Vec<(Key, RuleSpec)> = rules.into_iter().filter(is_new).collect();
             if !new.is_empty() {
-                let part = self.watch(triggers, &mut state, (&shared, new.clone()));
+                let keys = new.iter().map(|(key, _)| key.clone()).collect();
+                let part = self.watch(triggers, &mut state, (&shared, new));
                 shared.parts.push(part.unwrap_or_else(|error| {
                     shared.has_problem(&error.to_string());
-                    Part { id: None, events: 0, rules: new }
+                    Part { id: None, events: 0, keys }
                 }));
             }
             state.rules.insert(key, shared);
