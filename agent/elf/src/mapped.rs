@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use kernel::proc::{self, Mapping};
 
 use super::file::Segments;
-use super::open::{self, Root, without_mark};
-use super::{BinaryError, FileState, Identity, OpenBinary};
+use super::open::{self, Held, Root, without_mark};
+use super::{BinaryError, Identity, OpenBinary};
 
 /// The most files of a process that are looked for.
 const FILES_MAX: usize = 1024;
@@ -107,14 +107,15 @@ impl MappedFile {
     /// A path that leads to it as long as nothing else is put there: its own where that is the same for this
     /// process; else one of `/proc/PID`, which ends with the process.
     pub fn place(&self) -> PathBuf {
-        if FileState::at(&self.path).is_ok_and(|here| here.identity == self.identity) {
+        let path = root_of(self.process);
+        let root = Root::open(&path).ok();
+        let is_it = |here: Option<Held>| here.is_some_and(|here| here.identity == self.identity);
+        if is_it(root.as_ref().and_then(|root| root.look_in_own(&self.path))) {
             return self.path.clone();
         }
-        let root = root_of(self.process);
-        let is_there = || Some(Root::open(&root).ok()?.look(&self.path)?.identity == self.identity);
         match &self.way {
-            Way::Link(link) if is_there() != Some(true) => link.clone(),
-            _ => root.join(self.path.strip_prefix("/").unwrap_or(&self.path)),
+            Way::Link(link) if !is_it(root.and_then(|root| root.look(&self.path))) => link.clone(),
+            _ => path.join(self.path.strip_prefix("/").unwrap_or(&self.path)),
         }
     }
 
@@ -194,17 +195,23 @@ fn find((dir, process): (BorrowedFd<'_>, u32), root: &Root, mapping: &Mapping) -
 
 /// The files with code among mappings, with all their mappings.
 fn files_of(process: u32, mappings: &[Mapping], find: impl Fn(&Mapping) -> Option<Found>) -> Vec<MappedFile> {
-    let key = |mapping: &Mapping| (mapping.device.clone(), mapping.inode);
+    // Subvolumes of btrfs have one device in this list, and each has inodes from the first on.
+    let key = |mapping: &Mapping| (mapping.device.clone(), mapping.inode, mapping.path.clone());
     let of_files = || mappings.iter().filter(|mapping| mapping.inode != 0);
     let mut files: Vec<MappedFile> = Vec::new();
-    let mut known: HashMap<(String, u64), Option<usize>> = HashMap::new();
+    let mut known: HashMap<(String, u64, Vec<u8>), Option<usize>> = HashMap::new();
+    // A file may have several paths.
+    let mut by_identity: HashMap<Identity, usize> = HashMap::new();
     let mut looked = 0;
     for mapping in of_files().filter(|mapping| mapping.executable) {
         known.entry(key(mapping)).or_insert_with(|| {
             looked += 1;
             let (way, identity, path) = (looked <= FILES_MAX).then(|| find(mapping))??;
-            files.push(MappedFile { process, identity, way, path, code: Vec::new(), memory: Vec::new() });
-            Some(files.len() - 1)
+            let index = *by_identity.entry(identity).or_insert(files.len());
+            if index == files.len() {
+                files.push(MappedFile { process, identity, way, path, code: Vec::new(), memory: Vec::new() });
+            }
+            Some(index)
         });
     }
     for mapping in of_files() {
@@ -256,6 +263,24 @@ mod tests {
             assert_eq!(file.has_code_at(address), is, "{address:#x}");
         }
         assert_eq!(file.code_starts().collect::<Vec<_>>(), [0x2000]);
+    }
+
+    /// Subvolumes have files of the same device and inode; and one file may have two paths.
+    #[test]
+    fn files_are_told_apart_by_what_they_are() {
+        let mappings = [
+            mapping(0x1000, true, 0, "00:1f", 257, "/one/a"),
+            mapping(0x2000, true, 0, "00:1f", 257, "/two/a"),
+            mapping(0x3000, true, 0x1000, "00:1f", 257, "/one/link"),
+            mapping(0x4000, false, 0x2000, "00:1f", 257, "/two/a"),
+        ];
+        let files = files_of(1, &mappings, |mapping| {
+            let device = if mapping.path.starts_with(b"/one") { 1 } else { 2 };
+            Some((Way::Path, Identity::Inode(device, 257), PathBuf::from("/any")))
+        });
+        let starts: Vec<Vec<u64>> = files.iter().map(|file| file.code_starts().collect()).collect();
+        assert_eq!(starts, [vec![0x1000, 0x3000], vec![0x2000]]);
+        assert!(files[1].contains(0x4000) && !files[0].contains(0x4000));
     }
 
     /// A process may have any number of files mapped, of which nothing is found.

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 
 use super::{BinaryError, head, overlays};
 
@@ -144,7 +144,7 @@ impl OpenBinary {
             return Self::below(&root, inside);
         }
         let failed = |source| BinaryError::Io { path: path.to_owned(), source };
-        let root = Root::open(Path::new("/")).map_err(failed)?;
+        let root = Root::own().map_err(failed)?;
         Self::new(&root, path, Held::of(rustix::fs::open(path, FINDING, Mode::empty())))
     }
 
@@ -245,6 +245,52 @@ impl Deref for OpenBinary {
 }
 
 impl Root {
+    /// This process's, which is opened once.
+    pub(super) fn own() -> io::Result<Self> {
+        static OWN: OnceLock<Root> = OnceLock::new();
+        if let Some(own) = OWN.get() {
+            return Ok(own.clone());
+        }
+        let own = Self::open(Path::new("/"))?;
+        Ok(OWN.get_or_init(|| own).clone())
+    }
+
+    /// Whether it is this process's, by the mount that it is of, too.
+    fn is_own(&self) -> bool {
+        let of = |root: &Self| {
+            let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+            let found = rustix::fs::statx(&root.dir, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+            // Since Linux 5.8.
+            let has_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+            let device = (found.stx_dev_major, found.stx_dev_minor);
+            has_mount.then_some((device, found.stx_ino, found.stx_mnt_id))
+        };
+        let own = Self::own().ok().and_then(|own| of(&own));
+        own.is_some() && own == of(self)
+    }
+
+    /// The file that is at a path of this root for this process, too. Where this is another root, the path is
+    /// one that others choose: it does not leave the mount of the own root, as what is mounted below may not
+    /// answer, or be mounted because somebody looks.
+    pub(super) fn look_in_own(&self, inside: &Path) -> Option<Held> {
+        let own = Self::own().ok()?;
+        if self.is_own() {
+            return own.look(inside);
+        }
+        let flags = ResolveFlags::IN_ROOT | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+        own.find_by(inside, flags).ok()?
+    }
+
+    /// A path without symbolic links in front of its last part.
+    pub(super) fn canonical(&self, inside: &Path) -> Option<PathBuf> {
+        let parent = inside.parent()?;
+        let parent =
+            parent.strip_prefix("/").ok().filter(|path| path != &Path::new("")).unwrap_or(Path::new("."));
+        let flags = FINDING | OFlags::DIRECTORY;
+        let dir = rustix::fs::openat2(&self.dir, parent, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+        Some(self.inside(&File::from(dir))?.join(inside.file_name()?))
+    }
+
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let dir = rustix::fs::open(path, FINDING | OFlags::DIRECTORY, Mode::empty())?;
         Ok(Self { dir: Arc::new(dir.into()), path: path.to_owned() })
@@ -259,8 +305,12 @@ impl Root {
 
     /// Finds a file as whoever has this root would, whose symbolic links do not lead out of it.
     fn find(&self, inside: &Path) -> io::Result<Option<Held>> {
+        self.find_by(inside, ResolveFlags::IN_ROOT)
+    }
+
+    fn find_by(&self, inside: &Path, how: ResolveFlags) -> io::Result<Option<Held>> {
         let inside = inside.strip_prefix("/").unwrap_or(inside);
-        Held::of(rustix::fs::openat2(&self.dir, inside, FINDING, Mode::empty(), ResolveFlags::IN_ROOT))
+        Held::of(rustix::fs::openat2(&self.dir, inside, FINDING, Mode::empty(), how))
     }
 
     /// Opens a regular file; `None` where there is none. The path is how it is shown.

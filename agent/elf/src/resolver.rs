@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -240,12 +241,13 @@ impl Mapped {
             return;
         }
         for (process, files) in &self.processes {
+            let there = for_process(*process, path);
             // What is there by now may be another file.
             let mut has_mapped = false;
-            for file in files.iter().filter(|file| file.path() == path) {
+            for file in before_at(path, (*process, files), there.as_ref().ok()) {
                 has_mapped |= found.take_mapped(file);
             }
-            match for_process(*process, path) {
+            match there {
                 Err(_) if has_mapped => {}
                 opened => {
                     found.take(opened);
@@ -320,6 +322,29 @@ impl Mapped {
     }
 }
 
+/// The files that a process has mapped from a path, which may have links; `there` is what it leads to now. A
+/// versioned library, to which the last link has led, has its name as `DT_SONAME`.
+fn before_at<'a>(
+    path: &Path,
+    (process, files): (u32, &'a [MappedFile]),
+    there: Option<&OpenBinary>,
+) -> Vec<&'a MappedFile> {
+    let canonical = Root::open(&root_of(process)).ok().and_then(|root| root.canonical(path));
+    let canonical = canonical.unwrap_or_else(|| path.to_owned());
+    let at = files.iter().filter(|file| file.path() == path || file.path() == canonical);
+    let found: Vec<&MappedFile> = at.collect();
+    let is_mapped = there.is_some_and(|there| files.iter().any(|file| file.identity() == there.identity()));
+    if !found.is_empty() || is_mapped {
+        return found;
+    }
+    let name = path.file_name().map(OsStr::as_bytes);
+    let is_called = |file: &&MappedFile| {
+        file.path().parent() == canonical.parent()
+            && file.open().ok().and_then(|binary| binary.soname()).as_deref() == name
+    };
+    files.iter().filter(|_| name.is_some()).filter(is_called).collect()
+}
+
 fn paths(binaries: &[OpenBinary]) -> String {
     let paths: Vec<String> = binaries.iter().map(|binary| binary.path().display().to_string()).collect();
     paths.join(", ")
@@ -382,7 +407,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use std::fs;
+    use std::os::unix::fs::symlink;
     use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -391,11 +418,19 @@ mod tests {
     impl Sleeper {
         /// Starts a program that waits, and returns when it has its file mapped.
         fn start(program: &Path) -> Self {
-            let child = Command::new(program).arg("1000").spawn().unwrap();
-            let program = fs::canonicalize(program).unwrap();
-            // `spawn` returns after exec.
-            assert_eq!(fs::read_link(format!("/proc/{}/exe", child.id())).unwrap(), program);
-            Self(child)
+            let sleeper = Self(Command::new(program).arg("1000").spawn().unwrap());
+            sleeper.wait_for(&fs::canonicalize(program).unwrap());
+            sleeper
+        }
+
+        /// Waits until it has a file mapped.
+        fn wait_for(&self, file: &Path) {
+            let deadline = Instant::now() + Duration::from_mins(1);
+            let is_it = |mapped: &MappedFile| mapped.path() == file;
+            while !MappedFile::of(self.id()).is_ok_and(|files| files.iter().any(is_it)) {
+                assert!(Instant::now() < deadline, "{} is not mapped", file.display());
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
 
         fn id(&self) -> u32 {
@@ -467,6 +502,53 @@ mod tests {
         assert_eq!(found.binaries.len(), 1);
         let [note] = &found.notes[..] else { panic!("{:?}", found.notes) };
         assert!(note.contains(&format!("/proc/{}/root", third.id())), "{note}");
+    }
+
+    /// As after the update of a library: the path has links, and what they lead to now nobody has mapped.
+    #[test]
+    fn a_path_with_links_means_what_was_mapped_from_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().canonicalize().unwrap();
+        let libraries = inside.join("usr/lib");
+        fs::create_dir_all(&libraries).unwrap();
+        symlink("usr/lib", inside.join("lib")).unwrap();
+        let source = inside.join("l.c");
+        let build = |file: &Path, value: u32| {
+            fs::write(&source, format!("int one(void) {{ return {value}; }}\n")).unwrap();
+            let options = ["-shared", "-fPIC", "-Wl,-soname,libone.so.1", "-o"];
+            assert!(Command::new("cc").args(options).args([file, &source]).status().unwrap().success());
+        };
+        let [old, new] = ["libone.so.1.2", "libone.so.1.3"].map(|name| libraries.join(name));
+        build(&old, 1);
+        let link = libraries.join("libone.so.1");
+        symlink("libone.so.1.2", &link).unwrap();
+        let program = inside.join("program");
+        fs::write(
+            &source,
+            "#include <unistd.h>\nint one(void);\nint main(void) { sleep(1000); return one(); }\n",
+        )
+        .unwrap();
+        let mut cc = Command::new("cc");
+        cc.arg("-o").args([&program, &source, &link]).arg(format!("-Wl,-rpath,{}", libraries.display()));
+        assert!(cc.status().unwrap().success());
+        let one = Sleeper::start(&program);
+        one.wait_for(&old);
+        let path = inside.join("lib/libone.so.1");
+        let find = || resolver(&[&one], Newcomers::None).find(path.to_str().unwrap()).unwrap().binaries;
+        let before = OpenBinary::open(&old).unwrap();
+        assert_eq!(find(), std::slice::from_ref(&before));
+        // The link leads to another version.
+        build(&new, 2);
+        fs::remove_file(&link).unwrap();
+        symlink("libone.so.1.3", &link).unwrap();
+        assert_eq!(find(), [before.clone(), OpenBinary::open(&new).unwrap()]);
+        fs::remove_file(&old).unwrap();
+        fs::remove_file(&link).unwrap();
+        assert_eq!(find(), [before]);
+        // By its whole name, which has a link in front.
+        let path = inside.join("lib/libone.so.1.2");
+        let found = resolver(&[&one], Newcomers::None).find(path.to_str().unwrap()).unwrap();
+        assert_eq!(found.binaries.len(), 1);
     }
 
     #[test]
