@@ -14,6 +14,9 @@ use super::open::Found;
 /// Where distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
+/// The largest debug file whose checksum is computed, which takes a second; those of browsers have a build id.
+const CHECKED_MAX: u64 = 2 << 30;
+
 /// What a `.gnu_debugdata` section may unpack to. Fedora's largest is below 10 MiB.
 const MAX_UNPACKED: u64 = 256 << 20;
 
@@ -55,23 +58,30 @@ fn by_link(binary: &OpenBinary, file: &Parsed<'_>) -> Option<Found> {
     let candidates = [dir.join(name), dir.join(".debug").join(name), installed.join(name)];
     candidates.iter().find_map(|candidate| {
         let mut found = binary.root().open_regular(candidate)?;
-        let is_it = found.identity != binary.identity() && checksum_of(&mut found.file).ok()? == checksum;
+        let is_other = found.identity != binary.identity();
+        let is_it = is_other && checksum_of(&mut found.file, CHECKED_MAX).ok()? == Some(checksum);
         is_it.then_some(found)
     })
 }
 
-/// The CRC that `.gnu_debuglink` holds, which is zlib's. The file is at its beginning before and after.
-fn checksum_of(file: &mut File) -> io::Result<u32> {
+/// The CRC that `.gnu_debuglink` holds, which is zlib's; `None` of a file with more than `max` bytes, which
+/// may be sparse. The file is at its beginning before and after.
+fn checksum_of(file: &mut File, max: u64) -> io::Result<Option<u32>> {
+    if file.metadata()?.len() > max {
+        return Ok(None);
+    }
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 64 << 10];
+    // It may grow meanwhile.
+    let mut rest = (&mut *file).take(max);
     loop {
-        match file.read(&mut buffer)? {
+        match rest.read(&mut buffer)? {
             0 => break,
             count => hasher.update(&buffer[..count]),
         }
     }
     file.rewind()?;
-    Ok(hasher.finalize())
+    Ok(Some(hasher.finalize()))
 }
 
 /// The ELF file inside `.gnu_debugdata` (gdb manual, "MiniDebugInfo"): the functions that `.dynsym` has not.
@@ -97,6 +107,10 @@ mod tests {
         file.write_all(b"123456789").unwrap();
         file.rewind().unwrap();
         // The check value of zlib's CRC, twice: the file is at its beginning again.
-        assert_eq!([checksum_of(&mut file).unwrap(), checksum_of(&mut file).unwrap()], [0xcbf4_3926; 2]);
+        let found = [(); 2].map(|()| checksum_of(&mut file, 9).unwrap());
+        assert_eq!(found, [Some(0xcbf4_3926); 2]);
+        assert_eq!(checksum_of(&mut file, 8).unwrap(), None);
+        file.set_len(1 << 42).unwrap();
+        assert_eq!(checksum_of(&mut file, CHECKED_MAX).unwrap(), None);
     }
 }

@@ -1,5 +1,6 @@
 //! The ELF file itself: what it is for, and where its code lies.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -8,7 +9,8 @@ use std::path::Path;
 
 use object::read::elf::{ElfFile, ProgramHeader as _};
 use object::{
-    Architecture, LittleEndian, Object as _, ObjectKind, ObjectSegment as _, ReadCache, SegmentFlags, elf,
+    Architecture, LittleEndian, Object as _, ObjectKind, ObjectSegment as _, ReadCache, ReadRef,
+    SegmentFlags, elf,
 };
 
 use super::{BinaryError, OpenBinary};
@@ -55,8 +57,48 @@ impl fmt::Display for Machine {
 /// The largest page of a processor here.
 const PAGE_MAX: u64 = 64 << 10;
 
-/// The bytes of a binary, read where they are asked for. Every read is checked against the file's size.
-pub(super) type Bytes = ReadCache<File>;
+/// The most bytes of a file that are read for its symbols. The largest debug files, of browsers, have half as
+/// many.
+pub(super) const READ_MAX: u64 = 512 << 20;
+
+/// The bytes of a binary, read where they are asked for. Every read is checked against the file's size, and
+/// against what may still be read: a hostile file may be sparse, and say anything of its tables.
+#[derive(Debug)]
+pub(super) struct Bytes {
+    cache: ReadCache<File>,
+    /// Bytes that may still be read.
+    left: Cell<u64>,
+}
+
+impl Bytes {
+    fn new(file: File, max: u64) -> Self {
+        Self { cache: ReadCache::new(file), left: Cell::new(max) }
+    }
+
+    fn take(&self, size: u64) -> Result<(), ()> {
+        self.left.set(self.left.get().checked_sub(size).ok_or(())?);
+        Ok(())
+    }
+}
+
+impl<'a> ReadRef<'a> for &'a Bytes {
+    fn len(self) -> Result<u64, ()> {
+        (&self.cache).len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.take(size)?;
+        (&self.cache).read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        // So much is read before there is none.
+        const TEXT_MAX: u64 = 4096;
+        let found = (&self.cache).read_bytes_at_until(range, delimiter);
+        self.take(found.map_or(TEXT_MAX, |found| found.len() as u64))?;
+        found
+    }
+}
 
 /// A parsed file over its bytes.
 pub(super) type Parsed<'a> = object::File<'a, &'a Bytes>;
@@ -135,13 +177,15 @@ impl Segments {
     }
 }
 
-/// Checks that this machine can run a binary, and hands its structures to `look`.
+/// Checks that this machine can run a binary, and hands its structures to `look`. At most `max` bytes are
+/// read.
 pub(super) fn with_binary<T>(
     binary: &OpenBinary,
+    max: u64,
     look: impl FnOnce(&Parsed<'_>, &Segments) -> Result<T, BinaryError>,
 ) -> Result<T, BinaryError> {
     let path = binary.path();
-    with_elf(binary.reopen()?, path, |file| {
+    with_elf((binary.reopen()?, max), path, |file| {
         if let Some(what) = not_runnable(file) {
             return Err(BinaryError::NotRunnable { path: path.to_owned(), what });
         }
@@ -154,9 +198,10 @@ pub(super) fn with_binary<T>(
     })
 }
 
-/// Reads an ELF file of any kind and hands its structures to `look`. `path` is for errors.
+/// Reads at most `max` bytes of an ELF file of any kind, and hands its structures to `look`. `path` is for
+/// errors.
 pub(super) fn with_elf<T>(
-    mut file: File,
+    (mut file, max): (File, u64),
     path: &Path,
     look: impl FnOnce(&Parsed<'_>) -> Result<T, BinaryError>,
 ) -> Result<T, BinaryError> {
@@ -167,7 +212,7 @@ pub(super) fn with_elf<T>(
         return Err(BinaryError::NotElf { path: path.to_owned(), interpreter: interpreter_of(&head) });
     }
     file.seek(io::SeekFrom::Start(0)).map_err(failed)?;
-    let bytes = ReadCache::new(file);
+    let bytes = Bytes::new(file, max);
     let parsed = object::File::parse(&bytes).map_err(|reason| malformed(path, &reason))?;
     look(&parsed)
 }
@@ -211,5 +256,56 @@ fn e_machine(file: &Parsed<'_>) -> u16 {
         object::File::Elf32(file) => file.elf_header().e_machine(file.endian()),
         object::File::Elf64(file) => file.elf_header().e_machine(file.endian()),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    /// A sparse file with a table of symbols of so many bytes.
+    fn with_symbols(bytes: u64) -> File {
+        const SECTIONS_AT: u64 = 0x1000;
+        let half = |value: u16| value.to_le_bytes();
+        let word = |value: u32| value.to_le_bytes();
+        let long = |value: u64| value.to_le_bytes();
+        let mut head = [&elf::ELFMAG[..], &[2, 1, 1], &[0; 9]].concat();
+        head.extend([half(elf::ET_DYN), half(elf::EM_X86_64)].concat());
+        head.extend(word(1));
+        head.extend([long(0), long(0), long(SECTIONS_AT)].concat());
+        head.extend(word(0));
+        head.extend([64, 56, 0, 64, 3, 2].map(half).concat());
+        // Name, type, flags, address, offset, size, link, info, alignment, size of an entry.
+        let section = |kind: u32, offset: u64, size: u64, link: u32, entry: u64| {
+            let numbers = [long(0), long(0), long(offset), long(size)].concat();
+            let link = [word(link), word(0)].concat();
+            [[word(0), word(kind)].concat(), numbers, link, long(8).to_vec(), long(entry).to_vec()].concat()
+        };
+        let sections = [
+            section(elf::SHT_NULL, 0, 0, 0, 0),
+            section(elf::SHT_SYMTAB, 0x2000, bytes, 2, 24),
+            section(elf::SHT_STRTAB, 0x1800, 1, 0, 0),
+        ];
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&head, 0).unwrap();
+        file.write_all_at(&sections.concat(), SECTIONS_AT).unwrap();
+        file.set_len(0x2000 + bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn tables_that_are_too_large_are_not_read() {
+        let read = |bytes, max| {
+            let count = |file: &Parsed<'_>| Ok(file.symbols().count() as u64);
+            with_elf((with_symbols(bytes), max), Path::new("file"), count)
+        };
+        // The first symbol is none.
+        assert_eq!(read(24 * 100, READ_MAX).unwrap(), 99);
+        assert!(matches!(read(24 * 100, 24 * 100), Err(BinaryError::Malformed { .. })));
+        assert!(matches!(read(24 << 36, READ_MAX), Err(BinaryError::Malformed { .. })));
     }
 }

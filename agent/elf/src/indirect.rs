@@ -20,7 +20,7 @@ use kernel::proc;
 use object::{Object as _, ObjectSection as _};
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::file::{Bytes, Machine, Parsed, Segments, with_binary};
+use super::file::{Bytes, Machine, Parsed, READ_MAX, Segments, with_binary};
 use super::mapped::MappedFile;
 use super::slots::{Slots, Wanted};
 use super::symbols::{Function, Functions};
@@ -67,7 +67,7 @@ impl Implementations {
     pub fn of(binary: &OpenBinary, functions: &Functions, chosen: &[&Function]) -> Result<Self, BinaryError> {
         let names: BTreeSet<String> = chosen.iter().map(|function| bare(&function.name).to_owned()).collect();
         let resolvers: BTreeSet<u64> = chosen.iter().map(|function| function.address).collect();
-        with_binary(binary, |file, segments| {
+        with_binary(binary, READ_MAX, |file, segments| {
             let begins = functions.all().iter().filter(|function| !function.indirect);
             let begins: BTreeSet<u64> = begins.map(|function| function.offset).collect();
             let mentioned: BTreeSet<u64> =

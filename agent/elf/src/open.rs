@@ -35,17 +35,42 @@ pub enum Identity {
     Overlaid(u64, u64, i64, i64),
 }
 
+/// File systems in which regular files are no files: to read one is an action (`/proc/kmsg`, `trace_pipe`), or
+/// waits for something. Numbers of include/uapi/linux/magic.h, and of the sources of smackfs and resctrl.
+const PSEUDO: [u64; 16] = [
+    0x9fa0,      // PROC_SUPER_MAGIC
+    0x6265_6572, // SYSFS_MAGIC
+    0x6462_6720, // DEBUGFS_MAGIC
+    0x7472_6163, // TRACEFS_MAGIC
+    0x7363_6673, // SECURITYFS_MAGIC
+    0x0027_e0eb, // CGROUP_SUPER_MAGIC
+    0x6367_7270, // CGROUP2_SUPER_MAGIC
+    0xcafe_4a11, // BPF_FS_MAGIC
+    0x6165_676c, // PSTOREFS_MAGIC
+    0x6265_6570, // CONFIGFS_MAGIC
+    0xde5e_81e4, // EFIVARFS_MAGIC
+    0xf97c_ff8c, // SELINUX_MAGIC
+    0x4341_5d53, // SMACK_MAGIC
+    0x4249_4e4d, // BINFMTFS_MAGIC
+    0x6e73_6673, // NSFS_MAGIC
+    0x0765_5821, // RDTGROUP_SUPER_MAGIC
+];
+/// `OVERLAYFS_SUPER_MAGIC` of include/uapi/linux/magic.h.
+const OVERLAY: u64 = 0x794c_7630;
+
+/// The type of a file's file system.
+fn file_system_of(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::fstatfs(file)?.f_type as u64)
+}
+
 impl Identity {
-    fn of(file: &File, found: &Metadata) -> io::Result<Self> {
-        /// `OVERLAYFS_SUPER_MAGIC` of include/uapi/linux/magic.h.
-        const OVERLAY: u64 = 0x794c_7630;
-        let is_overlaid = rustix::fs::fstatfs(file)?.f_type as u64 == OVERLAY;
+    fn of(file_system: u64, found: &Metadata) -> Self {
         // The descriptor keeps the device from becoming another's meanwhile.
-        Ok(if is_overlaid && overlays::is_administrators(found.dev()) {
+        if file_system == OVERLAY && overlays::is_administrators(found.dev()) {
             Self::Overlaid(found.ino(), found.size(), found.ctime(), found.ctime_nsec())
         } else {
             Self::Inode(found.dev(), found.ino())
-        })
+        }
     }
 }
 
@@ -83,15 +108,26 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// What was found with [`FINDING`]; `None` if it is no regular file.
+    /// What was found with [`FINDING`]; `None` if it is no regular file, or one of a [file system](PSEUDO) in
+    /// which those are none.
     fn of(found: rustix::io::Result<OwnedFd>) -> io::Result<Option<Self>> {
         let file = File::from(found?);
         let found = file.metadata()?;
         if !found.is_file() {
             return Ok(None);
         }
-        let identity = Identity::of(&file, &found)?;
+        let file_system = file_system_of(&file)?;
+        if PSEUDO.contains(&file_system) {
+            return Ok(None);
+        }
+        let identity = Identity::of(file_system, &found);
         Ok(Some(Self { file, found, identity }))
+    }
+
+    /// Whether it says that there is nothing in it. Some file systems that are not [known](PSEUDO) for it say
+    /// so of what is no file.
+    fn is_empty(&self) -> bool {
+        self.found.size() == 0
     }
 
     pub(super) fn inode(&self) -> u64 {
@@ -164,6 +200,9 @@ impl OpenBinary {
         let failed = |source| BinaryError::Io { path: path.to_owned(), source };
         let not_regular = || BinaryError::NotRegular { path: path.to_owned() };
         let held = held.map_err(failed)?.ok_or_else(not_regular)?;
+        if held.is_empty() {
+            return Err(BinaryError::NotElf { path: path.to_owned(), interpreter: None });
+        }
         let (file, identity) = (held.open().map_err(failed)?, held.identity);
         let link = CString::new(link_of(file.as_fd())).map_err(|error| failed(error.into()))?;
         let path = root.path_of(&file).unwrap_or_else(|| path.to_owned());
@@ -315,7 +354,7 @@ impl Root {
 
     /// Opens a regular file; `None` where there is none. The path is how it is shown.
     pub(super) fn open_regular(&self, inside: &Path) -> Option<Found> {
-        let held = self.look(inside)?;
+        let held = self.look(inside).filter(|held| !held.is_empty())?;
         Some(Found { identity: held.identity, file: held.open().ok()?, path: below(&self.path, inside) })
     }
 
@@ -338,7 +377,7 @@ impl Root {
         let path = std::fs::read_link(link_of(file.as_fd())).ok()?;
         let inside = Path::new("/").join(path.strip_prefix(root).ok()?);
         let bare = without_mark(&inside).filter(|_| {
-            let identity = || Identity::of(file, &file.metadata().ok()?).ok();
+            let identity = || Some(Identity::of(file_system_of(file).ok()?, &file.metadata().ok()?));
             self.look(&inside).is_none_or(|here| identity() != Some(here.identity))
         });
         Some(bare.map_or_else(|| inside.clone(), Path::to_owned))
@@ -483,6 +522,54 @@ mod tests {
         assert_eq!(FileState::at(Path::new(&by_process)).unwrap(), state);
         fs::remove_file(&path).unwrap();
         assert_eq!(FileState::at(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// They would be regular files by their type.
+    #[test]
+    fn files_of_the_kernel_are_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::own().unwrap();
+        let mut targets =
+            vec!["/proc/version", "/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled"];
+        targets.extend(["/sys/kernel/tracing/trace_pipe", "/sys/kernel/debug/tracing/trace_pipe"]);
+        // Not everybody may see all of them.
+        for target in targets.into_iter().filter(|target| Path::new(target).exists()) {
+            let link = dir.path().join(target.replace('/', "_"));
+            symlink(target, &link).unwrap();
+            for path in [Path::new(target), &link] {
+                assert!(matches!(OpenBinary::open(path), Err(BinaryError::NotRegular { .. })), "{target}");
+                assert!(root.open_regular(path).is_none(), "{target}");
+                assert!(FileState::at(path).is_err(), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("empty");
+        fs::write(&path, "").unwrap();
+        assert!(matches!(OpenBinary::open(&path), Err(BinaryError::NotElf { .. })));
+        assert!(Root::open(dir.path()).unwrap().open_regular(Path::new("empty")).is_none());
+    }
+
+    #[test]
+    fn links_in_front_of_a_name_are_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(inside.join("usr/lib")).unwrap();
+        symlink("/usr/lib", inside.join("lib")).unwrap();
+        let root = Root::open(&inside).unwrap();
+        let canonical = |path: &str| root.canonical(Path::new(path));
+        // Whether it is there or not.
+        assert_eq!(canonical("/lib/gone"), Some(PathBuf::from("/usr/lib/gone")));
+        assert_eq!(canonical("/gone"), Some(PathBuf::from("/gone")));
+        assert_eq!(canonical("/no/gone"), None);
+        assert!(Root::own().unwrap().is_own() && !root.is_own());
+        fs::write(inside.join("usr/lib/file"), "content").unwrap();
+        let path = inside.join("usr/lib/file");
+        let found = Root::own().unwrap().look_in_own(&path).unwrap();
+        assert_eq!(found.identity, root.look(Path::new("/lib/file")).unwrap().identity);
     }
 
     #[test]

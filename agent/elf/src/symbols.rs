@@ -15,7 +15,7 @@ pub use self::names::nearest_names;
 use self::names::{demangle, without_parameters};
 use super::{
     BinaryError, OpenBinary, debug_file,
-    file::{Machine, with_binary},
+    file::{Machine, READ_MAX, with_binary},
 };
 use stdx::input::glob;
 
@@ -271,7 +271,7 @@ impl Functions {
 
     /// The same for a binary that is open.
     pub fn of_binary(binary: &OpenBinary) -> Result<Self, BinaryError> {
-        with_binary(binary, |file, segments| {
+        with_binary(binary, READ_MAX, |file, segments| {
             let mut collector = Collector::new(segments);
             collector.take(file, file.symbols(), SymbolTable::Symtab);
             let stripped = collector.functions.is_empty();

@@ -25,7 +25,7 @@ pub use argument::{Argument, ArgumentError, Operand};
 
 use super::{
     BinaryError, OpenBinary,
-    file::{Machine, Parsed, Segments, machine_of, malformed, with_binary},
+    file::{Machine, Parsed, READ_MAX, Segments, machine_of, malformed, with_binary},
 };
 
 const OWNER: &[u8] = b"stapsdt";
@@ -82,7 +82,12 @@ impl Markers {
 
     /// The same of a binary that is open.
     pub fn of_binary(binary: &OpenBinary) -> Result<Self, BinaryError> {
-        with_binary(binary, |file, segments| {
+        Self::of_binary_within(binary, READ_MAX)
+    }
+
+    /// The same with so many bytes that are read at most, of which symbols are most.
+    pub fn of_binary_within(binary: &OpenBinary, bytes: u64) -> Result<Self, BinaryError> {
+        with_binary(binary, bytes, |file, segments| {
             let mut markers = read_notes(binary.path(), file, segments)?;
             markers.sort_by(|a, b| (&a.provider, &a.name, a.address).cmp(&(&b.provider, &b.name, b.address)));
             Ok(Self { machine: machine_of(file), markers })

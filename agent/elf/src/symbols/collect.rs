@@ -8,7 +8,7 @@ use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolFlags, SymbolSection, elf,
 };
 
-use super::super::file::{Parsed, Segments, with_elf};
+use super::super::file::{Parsed, READ_MAX, Segments, with_elf};
 use super::super::{OpenBinary, debug_file};
 use super::{Function, NotCode, SymbolTable};
 
@@ -42,7 +42,7 @@ impl<'a> Collector<'a> {
     pub(super) fn take_debug_file(&mut self, binary: &OpenBinary, file: &Parsed<'_>) -> Option<PathBuf> {
         let found = debug_file::separate(binary, file)?;
         let before = self.functions.len();
-        with_elf(found.file, &found.path, |debug| {
+        with_elf((found.file, READ_MAX), &found.path, |debug| {
             self.take(debug, debug.symbols(), SymbolTable::DebugFile);
             Ok(())
         })
