@@ -41,6 +41,17 @@ pub enum MappingEvent<'a> {
     Lost(u64),
 }
 
+/// Which file a mapping is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileId<'a> {
+    /// The one with this build id.
+    BuildId(&'a [u8]),
+    /// One without a build id.
+    NoBuildId,
+    /// Major and minor number of its device, and its inode, as the kernel has them. It may have a build id.
+    Inode(u32, u32, u64),
+}
+
 /// A mapping of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped<'a> {
@@ -52,8 +63,9 @@ pub struct Mapped<'a> {
     pub end: u64,
     /// Where it begins in the file.
     pub offset: u64,
-    /// The file's build id, if it has one; told since Linux 5.12.
-    pub build_id: &'a [u8],
+    /// Which file it is. The kernel announces build ids since Linux 5.12, of files whose first page is in
+    /// memory.
+    pub file: FileId<'a>,
     /// The file, or a name such as `[vdso]`.
     pub path: &'a [u8],
 }
@@ -140,10 +152,11 @@ fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<MappingEvent<'_>> {
         // pid, tid, addr, len, pgoff, device and inode or build id (24), prot, flags, filename
         RECORD_MMAP2 => {
             let (start, len) = (long(8)?, long(16)?);
-            let build_id = body.get(32..56)?;
-            let build_id = match misc & MISC_BUILD_ID {
-                0 => &[],
-                _ => build_id.get(4..4 + usize::from(build_id[0])).unwrap_or_default(),
+            let file = body.get(32..56)?;
+            let build_id = file.get(4..4 + usize::from(file[0])).filter(|_| misc & MISC_BUILD_ID != 0);
+            let file = match build_id {
+                Some(build_id) => FileId::BuildId(build_id),
+                None => FileId::Inode(word(32)?, word(36)?, long(40)?),
             };
             let path = body.get(64..)?;
             let path = path.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -152,7 +165,7 @@ fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<MappingEvent<'_>> {
                 start,
                 end: start.checked_add(len)?,
                 offset: long(24)?,
-                build_id,
+                file,
                 path,
             }))
         }
@@ -190,11 +203,11 @@ mod tests {
 
     #[test]
     fn records_are_read() {
-        let mapped = |build_id| {
+        let mapped = |file| {
             let (process, start, end, offset) = (7, 0x1000, 0x1500, 0x2000);
             format!(
                 "{:?}",
-                MappingEvent::Mapped(Mapped { process, start, end, offset, build_id, path: b"/bin/x" })
+                MappingEvent::Mapped(Mapped { process, start, end, offset, file, path: b"/bin/x" })
             )
         };
         let fork = [9_u32, 7, 9, 7].map(u32::to_ne_bytes).concat();
@@ -209,9 +222,9 @@ mod tests {
             record(RECORD_LOST, 0, &lost),
         ];
         let expected = [
-            mapped(&[0xab, 0xcd]),
+            mapped(FileId::BuildId(&[0xab, 0xcd])),
             "Forked { child: 9, parent: 7 }".to_owned(),
-            mapped(&[]),
+            mapped(FileId::Inode(2, 0xcdab, 0)),
             "Lost(5)".to_owned(),
         ];
         assert_eq!(texts(&bytes.concat()), expected);

@@ -772,7 +772,7 @@ fn enough(options: &CaptureOptions, reached: &Arc<Notice>) -> Option<(u64, Arc<N
 fn follow_mappings(spool: &Spool, options: &CaptureOptions) -> std::io::Result<Option<MappingReader>> {
     let with_stacks = stacks(options.events()).any(|kind| kind == StackKind::User);
     let wanted = wants_symbols(options) && with_stacks;
-    wanted.then(|| MappingReader::start(spool, options.possible_cpus)).transpose()
+    wanted.then(|| MappingReader::start(spool, options)).transpose()
 }
 
 /// The control blocks of these CPUs in all channels.

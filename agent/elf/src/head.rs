@@ -117,11 +117,13 @@ pub(super) fn soname(file: &File) -> Option<Vec<u8>> {
     Some(name)
 }
 
-/// The build id of a file: the description of a note of owner `GNU` and type 3 (`NT_GNU_BUILD_ID`).
+/// The build id of a file: the description of a note of owner `GNU` and type 3 (`NT_GNU_BUILD_ID`); empty if
+/// it has none.
 pub(super) fn build_id(file: &File) -> Option<Vec<u8>> {
     let mut reader = Reader::new(file, NAME_BYTES_MAX);
     let head = reader.head()?;
-    reader.segments(&head, elf::PT_NOTE).iter().find_map(|notes| build_id_of(notes))
+    let found = reader.segments(&head, elf::PT_NOTE).iter().find_map(|notes| build_id_of(notes));
+    Some(found.unwrap_or_default())
 }
 
 fn build_id_of(mut notes: &[u8]) -> Option<Vec<u8>> {

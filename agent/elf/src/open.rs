@@ -248,10 +248,10 @@ impl OpenBinary {
         Ok(FileState { identity: self.identity, changed, len: found.size() })
     }
 
-    /// Its build id; empty if it has none, or is no 64-bit binary for this machine. Little of the file is
-    /// read, whatever it is.
-    pub fn build_id(&self) -> Vec<u8> {
-        self.reopen().ok().and_then(|file| head::build_id(&file)).unwrap_or_default()
+    /// Its build id; empty if it has none, and `None` if it is no 64-bit binary for this machine, or cannot be
+    /// read. Little of the file is read, whatever it is.
+    pub fn build_id(&self) -> Option<Vec<u8>> {
+        head::build_id(&self.reopen().ok()?)
     }
 
     /// The name that other binaries have for it, if it is a shared library.

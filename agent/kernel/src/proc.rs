@@ -163,6 +163,17 @@ pub struct Mapping {
     pub path: Vec<u8>,
 }
 
+impl Mapping {
+    /// Major and minor number of the file's device; 0 of what is no file.
+    pub fn device_numbers(&self) -> (u32, u32) {
+        let numbers = self.device.split_once(':').and_then(|(major, minor)| {
+            let hex = |digits| u32::from_str_radix(digits, 16).ok();
+            Some((hex(major)?, hex(minor)?))
+        });
+        numbers.unwrap_or_default()
+    }
+}
+
 /// The most bytes of a list of mappings that are read.
 const MAPS_MAX: u64 = 16 << 20;
 

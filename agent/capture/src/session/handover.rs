@@ -160,7 +160,7 @@ impl Session {
         let symbols = handed.symbols.then(|| SymbolReader::stored_in(&archive.spool));
         if handed.mappings {
             // Without it, functions of what is mapped from now on have no names.
-            archive.writers.mappings = MappingReader::go_on(&archive.spool, options.possible_cpus).ok();
+            archive.writers.mappings = MappingReader::go_on(&archive.spool, &options).ok();
         }
         if options.exclude_self {
             // Without them, switches to these threads are recorded.

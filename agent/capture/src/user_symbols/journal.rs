@@ -1,12 +1,13 @@
 //! The journal of mappings: a line for each, so that a crash cuts off one line at most.
 //!
 //! ```text
-//! m PROCESS START END OFFSET BUILD-ID|- PATH      code was mapped
+//! m PROCESS START END OFFSET FILE PATH           code was mapped
 //! f CHILD PARENT                                 a process was created
 //! l COUNT                                        announcements were lost
 //! ```
 //!
-//! Numbers are hexadecimal.
+//! Numbers are hexadecimal. FILE is a build id, `-` of a file without one, or `MAJOR:MINOR:INODE` of one whose
+//! build id is not known.
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use std::{
     io::{BufWriter, Write as _},
 };
 
-use attach::mappings::{Mapped, MappingEvent};
+use attach::mappings::{FileId, Mapped, MappingEvent};
 use elf::hex;
 
 /// How many generations of processes that do nothing but create the next are followed back.
@@ -40,13 +41,12 @@ impl Journal {
 
     /// Notes a mapping.
     pub(super) fn mapping(&mut self, mapped: &Mapped<'_>) {
-        let Mapped { process, start, end, offset, build_id, path } = *mapped;
+        let Mapped { process, start, end, offset, file, path } = *mapped;
         // A line has room for any name but one with a line end.
         if path.contains(&b'\n') {
             return;
         }
-        let id = hex(build_id);
-        let id = if id.is_empty() { "-" } else { &id };
+        let id = text_of(file);
         let _ = write!(self.0, "m {process:x} {start:x} {end:x} {offset:x} {id} ");
         let _ = self.0.write_all(path);
         let _ = self.0.write_all(b"\n");
@@ -57,15 +57,38 @@ impl Journal {
     }
 }
 
+/// What is written for a file whose build id is not known.
+pub(super) fn inode_text(major: u32, minor: u32, inode: u64) -> String {
+    format!("{major:x}:{minor:x}:{inode:x}")
+}
+
+fn text_of(file: FileId<'_>) -> String {
+    match file {
+        FileId::NoBuildId | FileId::BuildId([]) => "-".to_owned(),
+        FileId::BuildId(build_id) => hex(build_id),
+        FileId::Inode(major, minor, inode) => inode_text(major, minor, inode),
+    }
+}
+
 /// A mapping of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapping<'a> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) offset: u64,
-    /// As hexadecimal digits; empty where it is not known.
-    pub(super) build_id: &'a str,
+    /// Which file it is.
+    pub(super) file: &'a str,
     pub(super) path: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    /// As hexadecimal digits; empty of a file without one, and `None` where it is not known.
+    pub(super) fn build_id(&self) -> Option<&'a str> {
+        match self.file {
+            "-" => Some(""),
+            known => Some(known).filter(|known| !known.contains(':')),
+        }
+    }
 }
 
 /// Who mapped what.
@@ -96,16 +119,9 @@ impl<'a> Processes<'a> {
             b"m" => {
                 let process = u32::try_from(number()?).ok()?;
                 let (start, end, offset) = (number()?, number()?, number()?);
-                let build_id = std::str::from_utf8(words.next()?).ok()?;
-                let build_id = if build_id == "-" { "" } else { build_id };
+                let file = std::str::from_utf8(words.next()?).ok()?;
                 let path = words.next().filter(|path| !path.is_empty())?;
-                self.mappings.entry(process).or_default().push(Mapping {
-                    start,
-                    end,
-                    offset,
-                    build_id,
-                    path,
-                });
+                self.mappings.entry(process).or_default().push(Mapping { start, end, offset, file, path });
             }
             b"f" => {
                 let (child, parent) = (u32::try_from(number()?).ok()?, u32::try_from(number()?).ok()?);
@@ -148,11 +164,12 @@ mod tests {
             start: 0x2000,
             end: 0x3000,
             offset: 0,
-            build_id: &[0xab, 1],
+            file: FileId::BuildId(&[0xab, 1]),
             path: b"/lib/new",
         };
-        let (build_id, path): (&[u8], &[u8]) = (&[], b"/opt/two words");
-        journal.mapping(&Mapped { start: 0x1000, offset: 0x400, build_id, path, ..newer.clone() });
+        let older = Mapped { start: 0x1000, end: 0x2000, path: b"/opt/two words", ..newer.clone() };
+        journal.mapping(&Mapped { file: FileId::NoBuildId, ..older.clone() });
+        journal.mapping(&Mapped { process: 0x15, file: FileId::Inode(0xfe, 0, 0x17), ..older });
         journal.event(&MappingEvent::Mapped(newer.clone()));
         journal.event(&MappingEvent::Mapped(Mapped { path: b"/a\nb", ..newer }));
         journal.event(&MappingEvent::Forked { child: 0x13, parent: 0x12 });
@@ -176,7 +193,11 @@ mod tests {
         // A new process has what the other had; one that is its own parent ends the search.
         assert_eq!(path(0x13, 0x2fff), Some(&b"/lib/new"[..]));
         assert_eq!(path(0x14, 0x2fff), None);
-        assert_eq!(processes.find(0x12, 0x2000).unwrap().build_id, "ab01");
+        let build_id = |process, address| processes.find(process, address).unwrap().build_id();
+        assert_eq!(build_id(0x12, 0x2000), Some("ab01"));
+        assert_eq!(build_id(0x12, 0x1000), Some(""));
+        assert_eq!(build_id(0x15, 0x1000), None);
+        assert_eq!(processes.find(0x15, 0x1000).unwrap().file, "fe:0:17");
         assert_eq!(processes.lost, 3);
     }
 

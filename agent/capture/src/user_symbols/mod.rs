@@ -22,11 +22,11 @@ use agent_ebpf::FRAMES_AT;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{
-    Manifest, Spool, SpoolError,
+    CaptureOptions, Manifest, Spool, SpoolError,
     segment::{self, SegmentContent},
     spool::SegmentFile,
 };
-use attach::mappings::{Mapped, MappingEvents};
+use attach::mappings::{FileId, Mapped, MappingEvents};
 use elf::{Identity, MappedFile};
 use ftrace_event::{Endian, Format};
 use journal::{Journal, Processes};
@@ -54,18 +54,20 @@ pub(super) struct MappingReader {
 
 impl MappingReader {
     /// Starts noting in `spool` what all processes have mapped, and what they map from now on.
-    pub(super) fn start(spool: &Spool, cpus: u32) -> std::io::Result<Self> {
-        Self::write_to(spool.files().create(MAPPINGS)?, cpus)
+    pub(super) fn start(spool: &Spool, options: &CaptureOptions) -> std::io::Result<Self> {
+        Self::write_to(spool.files().create(MAPPINGS)?, options)
     }
 
     /// Goes on where another process has ended. What was mapped and taken away again meanwhile is not known.
-    pub(super) fn go_on(spool: &Spool, cpus: u32) -> std::io::Result<Self> {
+    pub(super) fn go_on(spool: &Spool, options: &CaptureOptions) -> std::io::Result<Self> {
         let mut file = spool.files().open_for_writing(MAPPINGS)?;
         file.seek(SeekFrom::End(0))?;
-        Self::write_to(file, cpus)
+        Self::write_to(file, options)
     }
 
-    fn write_to(file: File, cpus: u32) -> std::io::Result<Self> {
+    fn write_to(file: File, options: &CaptureOptions) -> std::io::Result<Self> {
+        let recorded = options.tasks.as_ref().map(|tasks| tasks.processes.clone()).unwrap_or_default();
+        let cpus = options.possible_cpus;
         // A CPU that is not online has no processes.
         let mut events: Vec<MappingEvents> =
             (0..cpus).filter_map(|cpu| MappingEvents::open(cpu).ok()).collect();
@@ -73,15 +75,13 @@ impl MappingReader {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = stop.try_clone()?;
         let thread = std::thread::Builder::new().name("mappings".into()).spawn(move || {
-            note_all(&mut journal, || is_over(&stopped));
+            note_all(&mut journal, &recorded, || is_over(&stopped), |journal| note_new(&mut events, journal));
             // Whoever follows the recording names stacks by what is there.
             journal.flush();
             let mut last = false;
             while !last {
                 last = wait(&events, &stopped);
-                for cpu in &mut events {
-                    cpu.read(|event| journal.event(event));
-                }
+                note_new(&mut events, &mut journal);
                 journal.flush();
             }
         })?;
@@ -89,40 +89,76 @@ impl MappingReader {
     }
 }
 
-/// Notes what all processes have mapped by now, as the kernel announces what comes: with the paths that the
-/// processes have for it, and with build ids. Stops between two processes if it is over.
-fn note_all(journal: &mut Journal, is_over: impl Fn() -> bool) {
-    let mut build_ids: HashMap<Identity, Vec<u8>> = HashMap::new();
-    for process in proc::processes().unwrap_or_default() {
-        if is_over() {
-            return;
-        }
-        // It may have ended, or be a kernel thread.
-        let (mappings, files) = MappedFile::with_mappings(process).unwrap_or_default();
-        let by_start: HashMap<u64, &MappedFile> =
-            files.iter().flat_map(|file| file.code_starts().map(move |start| (start, file))).collect();
-        for mapping in mappings.iter().filter(|mapping| mapping.executable) {
-            let Mapping { start, end, offset, ref path, .. } = *mapping;
-            let file = by_start.get(&start).copied();
-            let build_id: &[u8] = match file {
-                Some(file) => build_id_of(&mut build_ids, file),
-                None => &[],
-            };
-            let path = file.map_or(path.as_slice(), |file| file.path().as_os_str().as_bytes());
-            journal.mapping(&Mapped { process, start, end, offset, build_id, path });
-        }
+/// Notes what was announced by now.
+fn note_new(events: &mut [MappingEvents], journal: &mut Journal) {
+    for cpu in events {
+        cpu.read(|event| journal.event(event));
     }
 }
 
-/// The build id of a file, which is read once.
-fn build_id_of<'a>(known: &'a mut HashMap<Identity, Vec<u8>>, file: &MappedFile) -> &'a [u8] {
+/// Notes what all processes have mapped by now, those that are `recorded` first: with the paths that they
+/// have for it, and with build ids, as the kernel announces what comes. Once it is over, no file is looked
+/// at any more. `between` two processes, what is announced can be read.
+fn note_all(
+    journal: &mut Journal,
+    recorded: &[u32],
+    is_over: impl Fn() -> bool,
+    mut between: impl FnMut(&mut Journal),
+) {
+    let mut build_ids = HashMap::new();
+    let first: BTreeSet<u32> = recorded.iter().copied().collect();
+    let all = proc::processes().unwrap_or_default();
+    let others = all.into_iter().filter(|process| !first.contains(process));
+    for process in first.iter().copied().chain(others) {
+        // It may have ended, or be a kernel thread.
+        let (mappings, files) = if is_over() {
+            let mappings = proc::open_process(process).and_then(|dir| proc::mappings(dir.as_fd()));
+            (mappings.unwrap_or_default(), Vec::new())
+        } else {
+            MappedFile::with_mappings(process).unwrap_or_default()
+        };
+        note(journal, process, (&mappings, &files), &mut build_ids);
+        between(journal);
+    }
+}
+
+/// Build ids of files, as [`OpenBinary::build_id`](elf::OpenBinary::build_id).
+type BuildIds = HashMap<Identity, Option<Vec<u8>>>;
+
+/// Notes what a process has mapped.
+fn note(
+    journal: &mut Journal,
+    process: u32,
+    (mappings, files): (&[Mapping], &[MappedFile]),
+    build_ids: &mut BuildIds,
+) {
+    let by_start: HashMap<u64, &MappedFile> =
+        files.iter().flat_map(|file| file.code_starts().map(move |start| (start, file))).collect();
+    for mapping in mappings.iter().filter(|mapping| mapping.executable) {
+        let Mapping { start, end, offset, ref path, .. } = *mapping;
+        let of = by_start.get(&start).copied();
+        let file = match of.and_then(|of| build_id_of(build_ids, of)) {
+            Some([]) => FileId::NoBuildId,
+            Some(build_id) => FileId::BuildId(build_id),
+            None => {
+                let (major, minor) = mapping.device_numbers();
+                FileId::Inode(major, minor, mapping.inode)
+            }
+        };
+        let path = of.map_or(path.as_slice(), |of| of.path().as_os_str().as_bytes());
+        journal.mapping(&Mapped { process, start, end, offset, file, path });
+    }
+}
+
+/// The build id of a file, which is read once; empty if it has none, and `None` if it is not known.
+fn build_id_of<'a>(known: &'a mut BuildIds, file: &MappedFile) -> Option<&'a [u8]> {
     let has_room = known.len() < BUILD_IDS_MAX;
     match known.entry(file.identity()) {
-        Entry::Occupied(there) => there.into_mut(),
+        Entry::Occupied(there) => there.into_mut().as_deref(),
         Entry::Vacant(free) if has_room => {
-            free.insert(file.open().map(|binary| binary.build_id()).unwrap_or_default())
+            free.insert(file.open().ok().and_then(|binary| binary.build_id())).as_deref()
         }
-        Entry::Vacant(_) => &[],
+        Entry::Vacant(_) => None,
     }
 }
 
@@ -210,10 +246,10 @@ mod tests {
     use tracedat::page::{PageBuilder, Push};
 
     /// The text of a journal of what is mapped.
-    fn noted(is_over: impl Fn() -> bool) -> Vec<u8> {
+    fn noted(recorded: &[u32], is_over: impl Fn() -> bool, between: impl FnMut(&mut Journal)) -> Vec<u8> {
         let mut file = tempfile::tempfile().unwrap();
         let mut journal = Journal::new(file.try_clone().unwrap());
-        note_all(&mut journal, is_over);
+        note_all(&mut journal, recorded, is_over, between);
         journal.flush();
         let mut text = Vec::new();
         file.rewind().unwrap();
@@ -224,18 +260,29 @@ mod tests {
     #[test]
     fn what_is_mapped_has_its_path_and_build_id() {
         let exe = std::env::current_exe().unwrap().canonicalize().unwrap();
-        let text = noted(|| false);
+        let text = noted(&[], || false, |_| ());
         let functions = elf::symbols::Functions::of(&exe).unwrap();
         let address = what_is_mapped_has_its_path_and_build_id as fn() as usize as u64;
         let processes = Processes::parse(&text);
         let mapping = processes.find(std::process::id(), address).unwrap();
         assert_eq!(mapping.path, exe.as_os_str().as_bytes());
-        assert_eq!(mapping.build_id, functions.build_id());
+        assert_eq!(mapping.build_id(), Some(functions.build_id()));
     }
 
+    /// A recording may be over before all files were looked at.
     #[test]
-    fn noting_ends_when_it_is_over() {
-        assert_eq!(noted(|| true), b"");
+    fn what_is_mapped_is_noted_also_when_it_is_over() {
+        let exe = std::env::current_exe().unwrap().canonicalize().unwrap();
+        let own = std::process::id();
+        let mut count = 0_usize;
+        let text = noted(&[own], || true, |_| count += 1);
+        let address = what_is_mapped_is_noted_also_when_it_is_over as fn() as usize as u64;
+        let processes = Processes::parse(&text);
+        let mapping = processes.find(own, address).unwrap();
+        assert_eq!((mapping.path, mapping.build_id()), (exe.as_os_str().as_bytes(), None));
+        assert!(count > 1, "all processes are noted");
+        // What is recorded comes first.
+        assert!(text.starts_with(format!("m {own:x} ").as_bytes()));
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         assert!(!is_over(&stop));
         rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();

@@ -18,10 +18,11 @@ use std::{
     path::Path,
 };
 
-use super::journal::{Mapping, Processes};
+use super::journal::{Mapping, Processes, inode_text};
 use elf::symbols::{Function, Functions};
 use elf::{Identity, MappedFile, OpenBinary, without_mark};
 use ftrace_event::stacks::place_of_process;
+use rustix::fs::{major, minor};
 
 /// The name of addresses that are in no user stack.
 const UNKNOWN: &str = "[unknown]";
@@ -62,7 +63,7 @@ pub(super) fn resolve(processes: &Processes<'_>, frames: &BTreeSet<(u32, u64)>) 
     resolver.finish()
 }
 
-/// A file's path and build id.
+/// A file's path, and which file it is, as the journal has them.
 type Name = (Vec<u8>, String);
 
 /// Names of addresses, with the processes in which they have them.
@@ -118,7 +119,7 @@ impl Resolver {
         mapping: &Mapping<'_>,
         mapped: &mut HashMap<u32, Vec<MappedFile>>,
     ) -> &File {
-        let name = (mapping.path.to_vec(), mapping.build_id.to_owned());
+        let name = (mapping.path.to_vec(), mapping.file.to_owned());
         let key = (process, name.clone());
         let index = if let Some(&index) = self.of_process.get(&key) {
             index
@@ -138,9 +139,11 @@ impl Resolver {
             file.has_code_at(mapping.start) && file.path().file_name() == path.file_name()
         };
         if let Some(Ok(binary)) = files.iter().find(is_mapped).map(MappedFile::open)
-            && let Some(index) = self.read(&binary, mapping)
+            // What is mapped there is the file, if its build id is not known to be another one.
+            && let Some(index) = self.read(&binary, mapping, true)
         {
-            if !mapping.build_id.is_empty() {
+            // Containers may have other files of the same path without a build id.
+            if mapping.build_id() != Some("") {
                 self.by_name.insert(name, index);
             }
             return index;
@@ -149,7 +152,10 @@ impl Resolver {
             here
         } else {
             let here = Some(path).filter(|path| path.is_absolute()).map(OpenBinary::open);
-            let here = here.and_then(Result::ok).and_then(|binary| self.read(&binary, mapping));
+            let here = here.and_then(Result::ok).and_then(|binary| {
+                let is_noted = inode_of(&binary).is_some_and(|inode| inode == mapping.file);
+                self.read(&binary, mapping, is_noted)
+            });
             self.at_path.insert(name.clone(), here);
             here
         };
@@ -164,8 +170,9 @@ impl Resolver {
     }
 
     /// Reads a file, if it is the one that was mapped: another one may have been installed in its place.
-    fn read(&mut self, binary: &OpenBinary, mapping: &Mapping<'_>) -> Option<usize> {
-        let is_it = |build_id: &str| mapping.build_id.is_empty() || mapping.build_id == build_id;
+    /// `is_same` says whether it is where that is not known by its build id.
+    fn read(&mut self, binary: &OpenBinary, mapping: &Mapping<'_>, is_same: bool) -> Option<usize> {
+        let is_it = |build_id: &str| mapping.build_id().map_or(is_same, |noted| noted == build_id);
         if let Some(&index) = self.known.get(&binary.identity()) {
             return self.files.get(index).filter(|file| is_it(&file.binary.build_id)).map(|_| index);
         }
@@ -242,7 +249,8 @@ impl File {
         let path = Path::new(OsStr::from_bytes(mapping.path));
         let path = without_mark(path).unwrap_or(path).to_string_lossy().into_owned();
         let base = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&path).to_owned();
-        let build_id = found.map_or(mapping.build_id, Functions::build_id).to_owned();
+        let noted = || mapping.build_id().unwrap_or_default();
+        let build_id = found.map_or_else(noted, Functions::build_id).to_owned();
         let mut functions = found.map(|found| found.all().to_vec()).unwrap_or_default();
         functions.sort_by(|a, b| a.offset.cmp(&b.offset).then_with(|| plainer(b, a)));
         Self { base: word(&base), functions, binary: Binary { path, build_id } }
@@ -262,6 +270,12 @@ impl File {
             None => format!("{}+{offset:#x}", self.base),
         }
     }
+}
+
+/// Which file it is, as the journal has it of one whose build id is not known.
+fn inode_of(binary: &OpenBinary) -> Option<String> {
+    let Identity::Inode(device, inode) = binary.identity() else { return None };
+    Some(inode_text(major(device), minor(device), inode))
 }
 
 /// Whether a process has no program any more.
@@ -300,7 +314,8 @@ mod tests {
         let function =
             functions.all().iter().find(|function| function.name.contains("addresses_get")).unwrap();
         let offset = function.offset;
-        let journal = format!("m 7 10000000 50000000 0 - {}\n", exe.display());
+        let noted = inode_of(&OpenBinary::open(&exe).unwrap()).unwrap();
+        let journal = format!("m 7 10000000 50000000 0 {noted} {}\n", exe.display());
         let frames = [(7, 0x1000_0000 + offset + 3), (7, 0x1000_0001), (8, 0x42)];
         let found = resolve(&Processes::parse(journal.as_bytes()), &frames.into_iter().collect());
         let text = String::from_utf8(found.lines).unwrap();
@@ -314,15 +329,35 @@ mod tests {
         assert_eq!(found.binaries[0].build_id, functions.build_id());
     }
 
+    /// By its build id; by its inode where that is not known; and one without a build id is no file with one.
     #[test]
     fn a_file_that_was_replaced_names_nothing() {
         let exe = std::env::current_exe().unwrap();
         let offset = Functions::of(&exe).unwrap().all()[0].offset;
-        let journal = format!("m 7 10000000 50000000 0 abcd {}\n", exe.display());
+        for noted in ["abcd", "fe:0:1", "-"] {
+            let journal = format!("m 7 10000000 50000000 0 {noted} {}\n", exe.display());
+            let frames = [(7, 0x1000_0000 + offset)].into_iter().collect();
+            let found = resolve(&Processes::parse(journal.as_bytes()), &frames);
+            let base = exe.file_name().unwrap().display().to_string();
+            let expected = format!(" t {base}+{offset:#x}\n");
+            assert!(String::from_utf8(found.lines).unwrap().contains(&expected), "{noted}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_build_id_has_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, program) = (dir.path().join("p.c"), dir.path().join("p"));
+        std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let mut cc = std::process::Command::new("cc");
+        let built = cc.arg("-Wl,--build-id=none").arg("-o").args([&program, &source]).status().unwrap();
+        assert!(built.success());
+        let functions = Functions::of(&program).unwrap();
+        let offset = functions.find("main").unwrap()[0].offset;
+        let journal = format!("m 7 10000000 50000000 0 - {}\n", program.display());
         let frames = [(7, 0x1000_0000 + offset)].into_iter().collect();
         let found = resolve(&Processes::parse(journal.as_bytes()), &frames);
-        let base = exe.file_name().unwrap().display().to_string();
-        assert!(String::from_utf8(found.lines).unwrap().contains(&format!(" t {base}+{offset:#x}\n")));
+        assert!(String::from_utf8(found.lines).unwrap().contains(" t main+0x0\n"));
     }
 
     /// A process that has ended has the names of the files of others, whatever the numbers of both are.
