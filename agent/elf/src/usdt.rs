@@ -66,8 +66,17 @@ pub struct Semaphore {
     pub offset: u64,
 }
 
+/// A binary that stays open, with its markers: a probe of one of them is in the file that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marked {
+    /// The binary.
+    pub binary: OpenBinary,
+    /// Its markers.
+    pub markers: Markers,
+}
+
 /// The markers of one binary.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Markers {
     machine: Machine,
     markers: Vec<Marker>,

@@ -210,7 +210,9 @@ impl Kernel<'_> {
         let planned: Planned = match &asked.spec.what {
             What::Uprobe(text) => user::probes(text, false, &environment, &rule, &|_, _| false),
             What::Uretprobe(text) => user::probes(text, true, &environment, &rule, &|_, _| false),
-            What::Usdt(text) => usdt::probes(text, &environment, &rule, &|_, _| false),
+            What::Usdt(text) => {
+                usdt::probes(text, asked.spec.known.get(), &environment, &rule, &|_, _| false)
+            }
             What::Kprobe(text) | What::Kretprobe(text) => {
                 let returns = matches!(asked.spec.what, What::Kretprobe(_));
                 let functions = kernel::KernelFunctions::read().map_err(|error| asked.refuse(error))?;

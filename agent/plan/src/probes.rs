@@ -126,7 +126,9 @@ impl Probes<'_> {
             }
             What::Uprobe(text) => user::probes(text, false, found.environment(), &rule(), &is_taken),
             What::Uretprobe(text) => user::probes(text, true, found.environment(), &rule(), &is_taken),
-            What::Usdt(text) => usdt::probes(text, found.environment(), &rule(), &is_taken),
+            What::Usdt(text) => {
+                usdt::probes(text, asked.spec.known.get(), found.environment(), &rule(), &is_taken)
+            }
         };
         planned.map_err(|error| asked.refuse(error))
     }

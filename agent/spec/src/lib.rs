@@ -42,6 +42,7 @@
 //! |---|---|
 //! | `json` | reading and writing JSON |
 //! | `check` | contradictions that no kernel could resolve |
+//! | `known` | what is known of a rule beside what it says |
 //! | `maps`, `map_text` | maps that count events, and their syntax on a command line |
 //! | [`text`] | values that are strings in JSON |
 //! | `watch` | events that are reported as they fire |
@@ -54,6 +55,7 @@ mod check;
 mod clock;
 mod context;
 mod json;
+mod known;
 mod lane;
 mod map_text;
 mod maps;
@@ -70,6 +72,7 @@ pub use check::{CHANNELS_MAX, Field, PACKET_BYTES, Problem, check_name, why};
 pub use clock::{TraceClock, UnknownClock};
 pub use context::{Context, Counter, StackKind};
 pub use json::{SpecError, TEXT_MAX};
+pub use known::Known;
 pub use lane::{LaneChoice, STRING_MAX, StringLimit};
 pub use map_text::MapTextError;
 pub use maps::{
@@ -328,6 +331,9 @@ pub struct RuleSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::list")]
     #[cfg_attr(feature = "schema", schema(value_type = Vec<String>))]
     pub contexts: Vec<Context>,
+    /// What is known of the file of a probe already.
+    #[serde(skip)]
+    pub known: Known,
 }
 
 impl RuleSpec {
@@ -344,6 +350,7 @@ impl RuleSpec {
             rate: None,
             rate_by: RateBy::default(),
             contexts: Vec::new(),
+            known: Known::default(),
         }
     }
 
@@ -366,6 +373,7 @@ impl RuleSpec {
             rate,
             rate_by: _,
             contexts,
+            known: _,
         } = self;
         !every_thread && filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
     }

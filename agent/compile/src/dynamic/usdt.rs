@@ -1,5 +1,6 @@
 //! USDT markers: their arguments are what the compiler wrote down.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use crate::hook;
 use crate::hook::OnRefusal;
 use crate::probe_filter::ProbeRule;
 use elf::symbols::nearest_names;
-use elf::usdt::{ArgumentError, Marker, Markers, Operand};
+use elf::usdt::{ArgumentError, Marked, Marker, Markers, Operand};
 use elf::{Machine, OpenBinary, usdt};
 use stdx::input::glob;
 
@@ -114,23 +115,37 @@ fn guess(nearest: &[String]) -> String {
 /// The probes that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those
 /// of uprobes, and `argN` for what the marker hands over; without any, all of these are recorded. Provider
 /// and name may be patterns: then each marker that matches is an event of its own name, and one that cannot
-/// be recorded is left out as long as there is another.
+/// be recorded is left out as long as there is another. A binary that is `known` is the one that is meant,
+/// whatever is at its path.
 pub fn probes(
     text: &str,
+    known: Option<&Marked>,
     environment: &Environment,
     rule: &ProbeRule<'_>,
     is_taken: IsTaken<'_>,
 ) -> Result<Planned, DynamicError> {
     let spec = spec::parse(text, At { side: Side::Marker, returns: false }, rule.contexts)?;
     hook::check_uprobes()?;
-    let AttachPoint { binaries, point: marker, notes } = environment.attach_point(&spec)?;
+    let AttachPoint { binaries, point: marker, notes } = match known {
+        Some(Marked { binary, .. }) => {
+            // A path without quotes has no colon.
+            let point = match &spec.path {
+                Some(_) => Some(spec.point.as_str()),
+                None => spec.point.split_once(':').map(|(_, point)| point),
+            };
+            let point = point.unwrap_or_default().to_owned();
+            AttachPoint { binaries: vec![binary.clone()], point, notes: Vec::new() }
+        }
+        None => environment.attach_point(&spec)?,
+    };
     let Some((provider, name)) = marker.split_once(':') else {
         return Err(spec.point_error(SpecErrorKind::NoMarker).into());
     };
     let mut planned = Planned { notes, ..Planned::default() };
-    let mut read = Vec::new();
+    let mut read: Vec<Read<'_>> = Vec::new();
     for binary in binaries {
-        match Markers::of_binary(&binary) {
+        let markers = known.map(|known| Ok(Cow::Borrowed(&known.markers)));
+        match markers.unwrap_or_else(|| Markers::of_binary(&binary).map(Cow::Owned)) {
             Ok(markers) => read.push((binary, markers)),
             Err(error) => planned.left_out.push((binary.path().display().to_string(), error.into())),
         }
@@ -186,6 +201,9 @@ pub fn probes(
     Ok(planned)
 }
 
+/// A file and its markers.
+type Read<'a> = (OpenBinary, Cow<'a, Markers>);
+
 /// The sites of a marker in a file.
 struct InFile<'a> {
     binary: &'a OpenBinary,
@@ -197,7 +215,7 @@ struct InFile<'a> {
 type Found<'a> = BTreeMap<(&'a str, &'a str), Vec<InFile<'a>>>;
 
 /// The markers whose provider and name are, or match, these.
-fn find<'a>(read: &'a [(OpenBinary, Markers)], provider: &str, name: &str) -> Found<'a> {
+fn find<'a>(read: &'a [Read<'_>], provider: &str, name: &str) -> Found<'a> {
     let mut found = Found::new();
     for (binary, markers) in read {
         let is_meant =
