@@ -8,7 +8,7 @@ use spec::{ChannelSpec, FileSpec, RuleSpec};
 
 /// Plans what rules select, for the channel of a recording that has this name. An event that is recorded
 /// there already is left alone if a pattern covers it. Gives what the user should know, too: events that
-/// are left out.
+/// are left out. Nothing is left to add where all rules are optional and nothing of them can be recorded.
 ///
 /// # Errors
 /// There is no such channel; a rule is wrong on this kernel, names an event that is recorded already, or
@@ -44,7 +44,7 @@ pub fn addition(
     let mut notes = Vec::new();
     let mut plan = kernel.events_of(at, before, &spec, &file, &mut notes)?;
     formats.add(at, &spec, &mut plan)?;
-    if plan.events.is_empty() {
+    if plan.events.is_empty() && !rules.iter().all(|rule| rule.optional) {
         let why = "all events that the rules select are recorded already".to_owned();
         return Err(at.field("rules", Why::Wrong(why)));
     }

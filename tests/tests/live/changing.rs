@@ -241,6 +241,13 @@ fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
     assert!(refused(&session, events("sched:no_such_event")).contains("no_such_event"));
     let tracer = RuleSpec::new(What::Function("vfs_*".to_owned()));
     assert!(refused(&session, tracer).contains("a function tracer cannot be added"));
+    // What need not be there and is not leaves nothing to add.
+    let marker = RuleSpec::new(What::Usdt("/no/such/file:app:one".to_owned()));
+    let (nothing, notes) =
+        plan::addition(&session, "", &[RuleSpec { optional: true, ..marker.clone() }]).unwrap();
+    assert_eq!((nothing.events.len(), notes.len()), (0, 1));
+    assert_eq!(session.add(nothing).unwrap().len(), 0);
+    assert!(refused(&session, marker).contains("/no/such/file"));
     let missing = plan::addition(&session, "other", &[calls()]).expect_err("there is no such channel");
     assert!(missing.to_string().contains("no such channel"), "{missing}");
     let (two, _) = plan::addition(&session, "", &[events("sched:sched_wak*")]).unwrap();
