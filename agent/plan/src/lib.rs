@@ -70,7 +70,7 @@ pub use error::{PlanError, Why};
 pub use events::{EventPlan, NameTaken, UnusableFormat};
 pub use scope::tracking;
 pub use stacks::StackError;
-pub use watch::{watch_options, watch_rule};
+pub use watch::{Watched, watch_options, watch_parts, watch_rule};
 
 use self::{
     constants::KernelConstants,

@@ -14,7 +14,7 @@ use kernel::tracefs::Tracefs;
 use spec::Context;
 use spec::StringLimit;
 use spec::TraceClock;
-use spec::{Capture, CaptureOf, ChannelSpec, FileSpec, RecordingSpec, WatchSpec};
+use spec::{Capture, CaptureOf, ChannelSpec, FileSpec, RecordingSpec, RuleSpec, WatchSpec};
 use stdx::input::nearest;
 
 /// There is one rule, and no channel of a user's.
@@ -47,19 +47,63 @@ pub fn watch_options(clock: TraceClock) -> Result<WatchOptions, PlanError> {
 ///
 /// # Errors
 /// The rule is wrong on this kernel, is about a function tracer, or captures what none of its events has.
-pub fn watch_rule(options: &WatchOptions, spec: &WatchSpec) -> Result<(WatchRule, Vec<String>), PlanError> {
+pub fn watch_rule(options: &WatchOptions, spec: &WatchSpec) -> Result<Watched, PlanError> {
     let tracefs = Tracefs::open().map_err(PlanError::whole)?;
     let btf = Btf::of_kernel();
     let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters, Processes::All)?;
     watch_rule_on(&kernel, options.clock, spec)
 }
 
-/// The same where the kernel is known already.
+/// A rule that is planned, and what the user should know.
+pub type Watched = (WatchRule, Vec<String>);
+
+/// Plans what each part of a rule watches, which are watched one by one. What is captured is in an event of
+/// one part at least.
+///
+/// # Errors
+/// This kernel does not tell its events, or no event has what is captured. What is wrong with a part is its
+/// result.
+pub fn watch_parts(
+    options: &WatchOptions,
+    parts: Vec<Vec<RuleSpec>>,
+    captures: &[Capture],
+) -> Result<Vec<Result<Watched, PlanError>>, PlanError> {
+    let tracefs = Tracefs::open().map_err(PlanError::whole)?;
+    let btf = Btf::of_kernel();
+    let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters, Processes::All)?;
+    let (mut planned, mut lacking) = (Vec::with_capacity(parts.len()), Vec::new());
+    for rules in parts {
+        let spec = WatchSpec { rules, captures: captures.to_vec() };
+        planned.push(part_on(&kernel, options.clock, &spec).map(|(rule, notes, lacks)| {
+            lacking.extend(lacks);
+            (rule, notes)
+        }));
+    }
+    if planned.iter().any(Result::is_ok) {
+        check_captures(captures, &lacking)?;
+    }
+    Ok(planned)
+}
+
+/// The same of a rule where the kernel is known already.
 pub(super) fn watch_rule_on(
     kernel: &Kernel<'_>,
     clock: TraceClock,
     spec: &WatchSpec,
-) -> Result<(WatchRule, Vec<String>), PlanError> {
+) -> Result<Watched, PlanError> {
+    let (rule, notes, lacking) = part_on(kernel, clock, spec)?;
+    check_captures(&spec.captures, &lacking)?;
+    Ok((rule, notes))
+}
+
+/// What of the captures an event does not have, and its format.
+type Lacks = (Vec<Option<Lacking>>, Format);
+
+fn part_on(
+    kernel: &Kernel<'_>,
+    clock: TraceClock,
+    spec: &WatchSpec,
+) -> Result<(WatchRule, Vec<String>, Vec<Lacks>), PlanError> {
     let WatchSpec { rules, captures } = spec;
     if let Some((index, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
         return Err(AT.rule(index, rule, "the records of a function tracer are not watched"));
@@ -86,7 +130,6 @@ pub(super) fn watch_rule_on(
         decoders.push(Arc::new(decoder));
         lacking.push((lacks, format));
     }
-    check_captures(captures, &lacking)?;
     let rule = WatchRule {
         events: plan.events,
         probes: plan.probes,
@@ -94,7 +137,7 @@ pub(super) fn watch_rule_on(
         strings: channel.strings,
         decoders,
     };
-    Ok((rule, notes))
+    Ok((rule, notes, lacking))
 }
 
 /// The contexts that events carry for these captures, beside those of every match.
@@ -118,7 +161,7 @@ fn format_of(event: &str, systems: &[(String, Vec<String>)]) -> Result<Format, P
 }
 
 /// Each capture is of some event at least.
-fn check_captures(captures: &[Capture], lacking: &[(Vec<Option<Lacking>>, Format)]) -> Result<(), PlanError> {
+fn check_captures(captures: &[Capture], lacking: &[Lacks]) -> Result<(), PlanError> {
     for (index, capture) in captures.iter().enumerate() {
         let reasons = || lacking.iter().map(|(lacks, _)| lacks.get(index).copied().flatten());
         if reasons().any(|reason| reason.is_none()) {

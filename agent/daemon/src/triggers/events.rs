@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -20,9 +20,10 @@ use crate::sessions::{Key, World, rules_of};
 use api::trigger::{Condition, Finding, MatchedEvent};
 use api::{Code, ControlError, Domain, EventRule};
 use capture::Notice;
-use capture::watch::{Captured, LOOK_INTERVAL, Match, RuleId, Watch, WatchError, WatchOptions};
+use capture::watch::{Captured, LOOK_INTERVAL, Match, RuleId, Watch, WatchCounts, WatchError, WatchOptions};
+use plan::{PlanError, Watched};
 use spec::TraceClock;
-use spec::{RuleSpec, WatchSpec};
+use spec::{Capture, RuleSpec, What};
 
 /// How many events there can be of all triggers: each rule has as many as its pattern matches.
 const EVENTS_MAX: usize = 4096;
@@ -48,6 +49,8 @@ struct State {
     running: Option<Arc<Running>>,
     rules: BTreeMap<String, Shared>,
     last_id: RuleId,
+    /// How many plans are being made for the watch that runs.
+    planning: usize,
 }
 
 /// A rule, for all triggers that have the same.
@@ -57,8 +60,12 @@ struct Shared {
     rule: EventRule,
     captures: Vec<String>,
     /// What the engine watches: the events that there were when a rule was added, and others that have come
-    /// since.
+    /// since. Each marker of a program is one.
     parts: Vec<Part>,
+    /// Parts that are gone, whose last matches may not have been told yet, and their counts then.
+    leaving: Vec<(RuleId, Counts)>,
+    /// Matches of parts that are gone.
+    past: Counts,
     triggers: Vec<Subscriber>,
 }
 
@@ -67,8 +74,16 @@ struct Part {
     /// `None` where the engine has refused it.
     id: Option<RuleId>,
     events: usize,
-    /// What it is about.
-    keys: Vec<Key>,
+    about: About,
+}
+
+/// What a part is about, with what was planned.
+type About = Vec<(Key, What)>;
+
+/// A part that is planned.
+struct Planned {
+    about: About,
+    planned: Answer<Watched>,
 }
 
 #[derive(Debug)]
@@ -86,6 +101,12 @@ struct Counts {
     all: u64,
     untold: u64,
     waiting: u64,
+}
+
+impl From<WatchCounts> for Counts {
+    fn from(of: WatchCounts) -> Self {
+        Self { all: of.told + of.untold + of.waiting, untold: of.untold, waiting: of.waiting }
+    }
 }
 
 /// A watch, with the thread that waits for it.
@@ -124,7 +145,7 @@ impl Events {
         lock(&self.state).rules.values().any(|shared| shared.domain == Domain::User)
     }
 
-    /// Watches for the events of a trigger.
+    /// Watches for the events of a trigger. Planning takes its time, in which others are not held up.
     ///
     /// # Errors
     /// This kernel has no such event, the filter or a capture is wrong, or there are too many events.
@@ -132,88 +153,143 @@ impl Events {
         let Some((domain, rule, captures)) = rule_of(&entry.condition) else { return Ok(()) };
         // Plain data.
         let key = serde_json::to_string(&(domain, rule, captures)).unwrap_or_default();
-        let mut state = lock(&self.state);
-        if !state.rules.contains_key(&key) {
-            let rules = rules_of(world, domain, rule)?;
-            let mut shared = Shared {
-                domain,
-                rule: rule.clone(),
-                captures: captures.to_vec(),
-                parts: Vec::new(),
-                triggers: vec![Subscriber::new(entry, Counts::default())],
-            };
-            if rules.is_empty() {
-                // No program has such a marker yet.
-                state.rules.insert(key, shared);
-                return Ok(());
-            }
-            let part = self.watch(triggers, &mut state, (&shared, rules))?;
-            shared.parts.push(part);
-            state.rules.insert(key, shared);
+        if self.subscribe(&mut lock(&self.state), &key, entry) {
             return Ok(());
         }
-        let running = state.running.clone();
-        if let Some(shared) = state.rules.get_mut(&key) {
-            let before = shared.counts(running.as_deref());
-            shared.triggers.push(Subscriber::new(entry, before));
-            let (ids, entries) = (shared.ids(), shared.entries());
-            self.change_targets(|targets| {
-                targets.extend(ids.into_iter().map(|id| (id, entries.clone())));
-            });
+        let new = parts_of(domain, rules_of(world, domain, rule)?);
+        let (mut state, planned) = self.plan(triggers, captures, new);
+        // Somebody else may have added the same meanwhile.
+        if self.subscribe(&mut state, &key, entry) {
+            return Ok(());
         }
-        Ok(())
+        let mut shared = Shared {
+            domain,
+            rule: rule.clone(),
+            captures: captures.to_vec(),
+            parts: Vec::new(),
+            leaving: Vec::new(),
+            past: Counts::default(),
+            triggers: vec![Subscriber::new(entry, Counts::default())],
+        };
+        let watched = planned.and_then(|new| self.watch(triggers, &mut state, &mut shared, new));
+        if watched.is_ok() {
+            state.rules.insert(key, shared);
+        } else {
+            Self::end_if_unused(&mut state);
+        }
+        watched
     }
 
-    /// Has the engine watch events of a rule.
+    /// Lets a trigger have the matches of a rule that is there already; `false` if there is none.
+    fn subscribe(&self, state: &mut State, key: &str, entry: &Arc<Entry>) -> bool {
+        let running = state.running.clone();
+        let Some(shared) = state.rules.get_mut(key) else { return false };
+        let before = shared.counts(running.as_deref());
+        shared.triggers.push(Subscriber::new(entry, before));
+        let (ids, entries) = (shared.ids(), shared.entries());
+        self.change_targets(|targets| {
+            targets.extend(ids.into_iter().map(|id| (id, entries.clone())));
+        });
+        true
+    }
+
+    /// Plans parts of a rule, with no lock held meanwhile. No file of a user is opened: those of markers are
+    /// open.
+    fn plan(
+        &self,
+        triggers: &Arc<Triggers>,
+        captures: &[String],
+        parts: Vec<Vec<(Key, RuleSpec)>>,
+    ) -> (MutexGuard<'_, State>, Answer<Vec<Planned>>) {
+        let mut state = lock(&self.state);
+        if parts.is_empty() {
+            // No program has such a marker yet.
+            return (state, Ok(Vec::new()));
+        }
+        let running = self.running(triggers, &mut state);
+        state.planning += 1;
+        drop(state);
+        let planned = running.and_then(|running| {
+            let options = lock(&running.watch).as_ref().map(|watch| watch.options().clone());
+            planned(&options.ok_or_else(ended)?, captures, parts)
+        });
+        let mut state = lock(&self.state);
+        state.planning -= 1;
+        if planned.is_err() {
+            Self::end_if_unused(&mut state);
+        }
+        (state, planned)
+    }
+
+    /// Has the engine watch parts of a rule.
+    ///
+    /// # Errors
+    /// None of them can be watched. They are among the parts of the rule all the same.
     fn watch(
         &self,
         triggers: &Arc<Triggers>,
         state: &mut State,
-        (shared, rules): (&Shared, Vec<(Key, RuleSpec)>),
-    ) -> Answer<Part> {
-        let (keys, rules): (Vec<Key>, Vec<RuleSpec>) = rules.into_iter().unzip();
-        let captures = shared.captures.iter().map(|text| text.parse());
-        let captures = captures.collect::<Result<_, _>>().map_err(invalid)?;
-        let spec = WatchSpec { rules, captures };
+        shared: &mut Shared,
+        planned: Vec<Planned>,
+    ) -> Answer {
+        if planned.is_empty() {
+            return Ok(());
+        }
         let running = self.running(triggers, state)?;
-        let ended = || ControlError::new(Code::Daemon, "events cannot be watched any more; the log says why");
-        let options = lock(&running.watch).as_ref().map(|watch| watch.options().clone()).ok_or_else(ended)?;
-        let planned = plan::watch_rule(&options, &spec);
-        let (rule, notes) = planned.map_err(|error| {
-            Self::end_if_unused(state);
-            of_plan(&error.to_string())
-        })?;
-        let events = rule.events().len();
-        if let Err(error) = check_share(state, shared, events) {
-            Self::end_if_unused(state);
+        let count = planned.len() as RuleId;
+        let ids: Vec<RuleId> = (state.last_id + 1..=state.last_id + count).collect();
+        state.last_id += count;
+        // Whoever reads matches of them finds them.
+        let entries = shared.entries();
+        self.change_targets(|targets| targets.extend(ids.iter().map(|id| (*id, entries.clone()))));
+        let mut refused = Vec::new();
+        for (id, Planned { about, planned }) in ids.into_iter().zip(planned) {
+            let added = planned.and_then(|watched| Self::watch_part(state, &running, shared, (id, watched)));
+            let (id, events) = match added {
+                Ok(events) => (Some(id), events),
+                Err(error) => {
+                    refused.push((id, error));
+                    (None, 0)
+                }
+            };
+            shared.parts.push(Part { id, events, about });
+        }
+        self.change_targets(|targets| refused.iter().for_each(|(id, _)| drop(targets.remove(id))));
+        if refused.len() as RuleId == count
+            && let Some((_, error)) = refused.pop()
+        {
             return Err(error);
         }
+        for (_, error) in refused {
+            log(&format!("{}: not watched: {error}", shared.told()));
+        }
+        Ok(())
+    }
+
+    /// Has the engine watch a part of a rule. Gives how many events it has.
+    fn watch_part(
+        state: &State,
+        running: &Running,
+        shared: &Shared,
+        (id, (rule, notes)): (RuleId, Watched),
+    ) -> Answer<usize> {
+        let events = rule.events().len();
+        check_share(state, shared, events)?;
         for note in notes {
             log(&format!("{}: {note}", shared.told()));
         }
-        state.last_id += 1;
-        let id = state.last_id;
-        // Whoever reads matches of it finds it.
-        let entries = shared.entries();
-        self.change_targets(|targets| drop(targets.insert(id, entries)));
         let added = lock(&running.watch).as_mut().ok_or_else(ended)?.add(id, rule);
-        match added {
-            Ok(left_out) => {
-                for left_out in left_out {
-                    log(&format!("{}: {} is left out: {}", shared.told(), left_out.event, left_out.reason));
-                }
-                Ok(Part { id: Some(id), events, keys })
-            }
-            Err(error) => {
-                self.change_targets(|targets| drop(targets.remove(&id)));
-                Self::end_if_unused(state);
-                let code = match error {
-                    WatchError::NoRoom { .. } => Code::NoMemory,
-                    _ => Code::InvalidTrigger,
-                };
-                Err(ControlError::new(code, error.to_string()))
-            }
+        let left_out = added.map_err(|error| {
+            let code = match error {
+                WatchError::NoRoom { .. } => Code::NoMemory,
+                _ => Code::InvalidTrigger,
+            };
+            ControlError::new(code, error.to_string())
+        })?;
+        for left_out in left_out {
+            log(&format!("{}: {} is left out: {}", shared.told(), left_out.event, left_out.reason));
         }
+        Ok(events)
     }
 
     /// The watch, which is started if there is none.
@@ -252,7 +328,8 @@ impl Events {
         let Some(shared) = state.rules.get_mut(&key) else { return };
         shared.note(running.as_deref());
         shared.triggers.retain(|of| !Arc::ptr_eq(&of.entry, entry));
-        let (ids, entries) = (shared.ids(), shared.entries());
+        let (mut ids, entries) = (shared.ids(), shared.entries());
+        ids.extend(shared.leaving.iter().map(|(id, _)| *id));
         if !entries.is_empty() {
             self.change_targets(|targets| {
                 targets.extend(ids.into_iter().map(|id| (id, entries.clone())));
@@ -288,27 +365,59 @@ impl Events {
         state.rules.values_mut().flat_map(|shared| shared.look(running.as_deref())).collect()
     }
 
-    /// There are other programs: watches for those of their markers that rules mean.
+    /// There are other programs: watches for those of their markers that rules mean, and no longer for those
+    /// of programs that are gone.
     pub(super) fn follow(&self, triggers: &Arc<Triggers>, world: &World) {
         let mut state = lock(&self.state);
-        let of_programs = state.rules.iter().filter(|(_, shared)| shared.domain == Domain::User);
-        let keys: Vec<String> = of_programs.map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            let Some(mut shared) = state.rules.remove(&key) else { continue };
-            let rules = rules_of(world, shared.domain, &shared.rule).unwrap_or_default();
-            // A program is watched wherever it is: once.
-            let is_new =
-                |(key, _): &(Key, RuleSpec)| !shared.parts.iter().any(|part| part.keys.contains(key));
-            let new: Vec<(Key, RuleSpec)> = rules.into_iter().filter(is_new).collect();
+        Self::end_if_unused(&mut state);
+        let running = state.running.clone();
+        let (mut gone, mut wanted) = (Vec::new(), Vec::new());
+        for (key, shared) in state.rules.iter_mut().filter(|(_, shared)| shared.domain == Domain::User) {
+            let Ok(rules) = rules_of(world, shared.domain, &shared.rule) else { continue };
+            // Their last matches have been told by now.
+            let told = std::mem::take(&mut shared.leaving);
+            if !told.is_empty() {
+                self.change_targets(|targets| told.iter().for_each(|(id, _)| drop(targets.remove(id))));
+            }
+            let new = shared.follow(rules, running.as_deref());
+            gone.extend(shared.leaving.iter().map(|(id, before)| (key.clone(), *id, *before)));
             if !new.is_empty() {
-                let keys = new.iter().map(|(key, _)| key.clone()).collect();
-                let part = self.watch(triggers, &mut state, (&shared, new));
-                shared.parts.push(part.unwrap_or_else(|error| {
-                    shared.has_problem(&error.to_string());
-                    Part { id: None, events: 0, keys }
-                }));
+                wanted.push((key.clone(), shared.captures.clone(), parts_of(Domain::User, new)));
+            }
+        }
+        drop(state);
+        if let Some(running) = &running {
+            self.let_go(running, gone);
+        }
+        for (key, captures, parts) in wanted {
+            let (mut state, planned) = self.plan(triggers, &captures, parts);
+            // It may have been removed meanwhile.
+            let Some(mut shared) = state.rules.remove(&key) else { continue };
+            let watched = planned.and_then(|mut planned| {
+                planned.retain(|new| !new.about.iter().any(|(key, _)| shared.is_about(key)));
+                self.watch(triggers, &mut state, &mut shared, planned)
+            });
+            if let Err(error) = watched {
+                shared.has_problem(&error.to_string());
             }
             state.rules.insert(key, shared);
+        }
+    }
+
+    /// Removes parts that are no longer among those of their rules, whose counts by then are among those of
+    /// their rules.
+    fn let_go(&self, running: &Running, gone: Vec<(String, RuleId, Counts)>) {
+        for (key, id, before) in gone {
+            // Taken for each: matches are told meanwhile.
+            let mut watch = lock(&running.watch);
+            let Some(of) = watch.as_mut() else { return };
+            let Ok(last) = of.remove(id) else { continue };
+            drop(watch);
+            if let Some(shared) = lock(&self.state).rules.get_mut(&key) {
+                let last = Counts::from(last);
+                shared.past.all += last.all.saturating_sub(before.all);
+                shared.past.untold += last.untold.saturating_sub(before.untold);
+            }
         }
     }
 
@@ -342,7 +451,10 @@ impl Events {
     /// Ends the watch if no rule has events.
     fn end_if_unused(state: &mut State) {
         let is_used = state.rules.values().any(|shared| !shared.ids().is_empty());
-        if !is_used && let Some(running) = state.running.take() {
+        if !is_used
+            && state.planning == 0
+            && let Some(running) = state.running.take()
+        {
             running.ends.tell();
         }
     }
@@ -373,6 +485,39 @@ fn check_share(state: &State, new: &Shared, events: usize) -> Answer {
     Ok(())
 }
 
+/// The parts in which rules are watched: programs come and go, and the kernel's events do not.
+fn parts_of(domain: Domain, rules: Vec<(Key, RuleSpec)>) -> Vec<Vec<(Key, RuleSpec)>> {
+    match domain {
+        Domain::User => rules.into_iter().map(|rule| vec![rule]).collect(),
+        Domain::Kernel => vec![rules],
+    }
+}
+
+/// Plans parts of a rule.
+fn planned(
+    options: &WatchOptions,
+    captures: &[String],
+    parts: Vec<Vec<(Key, RuleSpec)>>,
+) -> Answer<Vec<Planned>> {
+    let captures = captures.iter().map(|text| text.parse());
+    let captures: Vec<Capture> = captures.collect::<Result<_, _>>().map_err(invalid)?;
+    let (about, rules): (Vec<About>, Vec<Vec<RuleSpec>>) = parts
+        .into_iter()
+        .map(|part| part.into_iter().map(|(key, rule)| ((key, rule.what.clone()), rule)).unzip())
+        .unzip();
+    let planned =
+        plan::watch_parts(options, rules, &captures).map_err(|error| of_plan(&error.to_string()))?;
+    let of = |(about, planned): (_, Result<Watched, PlanError>)| Planned {
+        about,
+        planned: planned.map_err(|error| of_plan(&error.to_string())),
+    };
+    Ok(about.into_iter().zip(planned).map(of).collect())
+}
+
+fn ended() -> ControlError {
+    ControlError::new(Code::Daemon, "events cannot be watched any more; the log says why")
+}
+
 fn invalid(error: impl std::fmt::Display) -> ControlError {
     ControlError::new(Code::InvalidTrigger, error.to_string())
 }
@@ -394,8 +539,35 @@ impl Subscriber {
 }
 
 impl Shared {
+    /// Those that are watched.
     fn ids(&self) -> Vec<RuleId> {
         self.parts.iter().filter_map(|part| part.id).collect()
+    }
+
+    fn is_about(&self, key: &Key) -> bool {
+        self.parts.iter().any(|part| part.about.iter().any(|(known, _)| known == key))
+    }
+
+    /// Takes out the parts that are about nothing of these rules. Gives the rules that no part is about: a
+    /// program is watched wherever it is, once. One that was refused is tried again where it is elsewhere.
+    fn follow(&mut self, rules: Vec<(Key, RuleSpec)>, running: Option<&Running>) -> Vec<(Key, RuleSpec)> {
+        let now: BTreeMap<&Key, &What> = rules.iter().map(|(key, rule)| (key, &rule.what)).collect();
+        let stays = |part: &Part| {
+            let is_there =
+                |(key, what): &(Key, What)| now.get(key).is_some_and(|now| part.id.is_some() || *now == what);
+            part.about.iter().any(is_there)
+        };
+        let (stay, gone): (Vec<Part>, Vec<Part>) =
+            std::mem::take(&mut self.parts).into_iter().partition(stays);
+        self.parts = stay;
+        for id in gone.iter().filter_map(|part| part.id) {
+            // What waits is told yet, or counted when the part is removed.
+            let before = Self::counts_of([id].into_iter(), running);
+            self.past.all += before.all;
+            self.past.untold += before.untold;
+            self.leaving.push((id, before));
+        }
+        rules.into_iter().filter(|(key, _)| !self.is_about(key)).collect()
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {
@@ -415,12 +587,17 @@ impl Shared {
 
     /// What is known of its matches.
     fn counts(&self, running: Option<&Running>) -> Counts {
+        let now = Self::counts_of(self.ids().into_iter(), running);
+        Counts { all: self.past.all + now.all, untold: self.past.untold + now.untold, waiting: now.waiting }
+    }
+
+    fn counts_of(ids: impl Iterator<Item = RuleId>, running: Option<&Running>) -> Counts {
         let mut sums = Counts::default();
         let Some(running) = running else { return sums };
         let watch = lock(&running.watch);
         let Some(watch) = watch.as_ref() else { return sums };
-        for counts in self.ids().into_iter().filter_map(|id| watch.counts(id)) {
-            sums.all += counts.told + counts.untold + counts.waiting;
+        for counts in ids.filter_map(|id| watch.counts(id)).map(Counts::from) {
+            sums.all += counts.all;
             sums.untold += counts.untold;
             sums.waiting += counts.waiting;
         }
@@ -527,5 +704,58 @@ fn json(value: Captured) -> serde_json::Value {
         Captured::Bits(bits) => bits.into(),
         Captured::Bytes(bytes) => bytes.into(),
         Captured::Unavailable => serde_json::Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(path: &str, inode: u64) -> (Key, RuleSpec) {
+        let key = ("usdt", format!("Inode(1, {inode}):app:one"));
+        (key, RuleSpec::new(What::Usdt(format!("{path}:app:one"))))
+    }
+
+    #[test]
+    fn markers_are_watched_as_long_as_their_programs_are_there() {
+        let part = |id: Option<RuleId>, (key, rule): (Key, RuleSpec)| Part {
+            id,
+            events: 1,
+            about: vec![(key, rule.what)],
+        };
+        let event_rule = serde_json::json!({"name": "app:*", "instrumentation": "tracepoint"});
+        let mut shared = Shared {
+            domain: Domain::User,
+            rule: serde_json::from_value(event_rule).unwrap(),
+            captures: Vec::new(),
+            parts: vec![
+                part(Some(1), rule("/proc/7/root/a", 1)),
+                part(Some(2), rule("/b", 2)),
+                part(None, rule("/proc/7/root/c", 3)),
+                part(None, rule("/d", 4)),
+            ],
+            leaving: Vec::new(),
+            past: Counts { all: 5, untold: 2, waiting: 0 },
+            triggers: Vec::new(),
+        };
+        // The first is found through another process, and so is the third, which was refused; the second is
+        // gone, and the fifth new.
+        let now = [("/proc/8/root/a", 1), ("/proc/8/root/c", 3), ("/d", 4), ("/e", 5)];
+        let now: Vec<_> = now.iter().map(|(path, inode)| rule(path, *inode)).collect();
+        let new = shared.follow(now.clone(), None);
+        assert_eq!(new, [now[1].clone(), now[3].clone()]);
+        assert_eq!(shared.ids(), [1]);
+        assert_eq!(shared.leaving.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2]);
+        assert_eq!(shared.parts.len(), 2);
+        let counts = shared.counts(None);
+        assert_eq!((counts.all, counts.untold), (5, 2));
+    }
+
+    #[test]
+    fn each_marker_is_a_part_and_events_of_the_kernel_are_one() {
+        let rules = || vec![rule("/a", 1), rule("/b", 2)];
+        assert_eq!(parts_of(Domain::User, rules()).len(), 2);
+        assert_eq!(parts_of(Domain::Kernel, rules()).len(), 1);
+        assert!(parts_of(Domain::User, Vec::new()).is_empty());
     }
 }
