@@ -23,7 +23,7 @@ use super::{
     },
     user::Owner,
 };
-use ::spec::RuleSpec;
+use ::spec::{RuleSpec, What};
 use api::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode};
 use capture::HandOver;
 use kernel::events::Catalogue;
@@ -55,6 +55,8 @@ pub(super) struct Recording {
     pub(super) note: Note,
     /// What is recorded into each buffer.
     pub(super) rules: BTreeMap<String, Rules>,
+    /// Markers of which nothing is recorded: they are tried again where they are found elsewhere.
+    pub(super) left_out: BTreeMap<String, Rules>,
     /// Whose events are.
     pub(super) tracks: Tracks,
     /// Which programs it knows of.
@@ -110,6 +112,21 @@ impl Recording {
     fn note(&mut self, recorded: (BTreeMap<String, Rules>, Tracks), world: &World) {
         self.generation = world.generation;
         (self.rules, self.tracks) = recorded;
+        self.left_out.clear();
+        self.put_aside();
+    }
+
+    /// Puts aside the markers of which nothing is recorded.
+    pub(super) fn put_aside(&mut self) {
+        if !self.rules.values().flatten().any(is_optional_marker) {
+            return;
+        }
+        // That the thread has ended is said elsewhere.
+        let Ok(recorded) = self.recorder.markers() else { return };
+        for (buffer, rules) in &mut self.rules {
+            let markers = recorded.get(buffer).map(Vec::as_slice).unwrap_or_default();
+            self.left_out.entry(buffer.clone()).or_default().extend(without_events(rules, markers));
+        }
     }
 
     /// Stops recording.
@@ -159,7 +176,7 @@ impl Recording {
                  again",
             ));
         }
-        let Self { recorder, output, note, rules, tracks, generation: _, state, relay: _, is_place } = self;
+        let Self { recorder, output, note, rules, left_out: _, tracks, state, is_place, .. } = self;
         let Handed { running, recording } = match recorder.hand_over() {
             Ok(handed) => handed,
             Err(error) => {
@@ -219,8 +236,8 @@ impl Recording {
         };
         let rules = rules.into_iter().map(of_buffer).collect();
         // Which programs it knows is looked at again.
-        let (generation, relay) = (u64::MAX, None);
-        Ok(Self { recorder, output, note, rules, tracks, generation, state, relay, is_place })
+        let (generation, relay, left_out) = (u64::MAX, None, BTreeMap::new());
+        Ok(Self { recorder, output, note, rules, left_out, tracks, generation, state, relay, is_place })
     }
 
     /// Ends it. Everything is stored then, also at the relay daemon, if that is so before `limit` has passed;
@@ -267,6 +284,10 @@ impl Recording {
             Err(error) => Err(error),
         };
         if let Err(error) = changed {
+            if before == after {
+                // There are other programs: what is recorded goes on as it is.
+                return Err(error);
+            }
             // What was removed to be added with another filter is recorded as before.
             if !matches!(self.change_rules(None, before, world), Ok(Added::Done)) {
                 self.replace(before, world)?;
@@ -292,9 +313,14 @@ impl Recording {
 
     /// Adds and removes rules while it goes on, in the channels that are not as they were.
     fn change_rules(&mut self, before: Option<&Model>, model: &Model, world: &World) -> Answer<Added> {
+        let mut has_more = false;
         for (buffer, wanted) in spec::changed_rules(before, model, world)? {
             let recorded = self.rules.entry(buffer.clone()).or_default();
-            let (over, new): (Vec<_>, Rules) = (missing(recorded, &wanted), missing(&wanted, recorded));
+            let (over, mut new): (Vec<_>, Rules) = (missing(recorded, &wanted), missing(&wanted, recorded));
+            if let Some(left_out) = self.left_out.get_mut(&buffer) {
+                left_out.retain(|what, _| wanted.contains_key(what));
+                new.retain(|what, rule| left_out.get(what) != Some(rule));
+            }
             for what in over.into_iter().map(|(what, _)| what) {
                 if let Some(rule) = recorded.remove(&what) {
                     self.recorder.remove(&buffer, rule.what)?;
@@ -305,7 +331,11 @@ impl Recording {
                     return Ok(Added::NoRoom);
                 }
                 recorded.extend(new);
+                has_more = true;
             }
+        }
+        if has_more {
+            self.put_aside();
         }
         Ok(Added::Done)
     }
@@ -330,6 +360,20 @@ fn missing<T: FromIterator<(Key, RuleSpec)>>(rules: &Rules, others: &Rules) -> T
         |(what, rule): &(&Key, &RuleSpec)| others.get(*what).is_some_and(|other| spec::is_same(rule, other));
     let not_there = rules.iter().filter(|of| !is_there(of));
     not_there.map(|(what, rule)| (what.clone(), rule.clone())).collect()
+}
+
+/// Whether a rule is about a marker that need not be there.
+fn is_optional_marker((_, rule): (&Key, &RuleSpec)) -> bool {
+    rule.optional && matches!(rule.what, What::Usdt(_))
+}
+
+/// Takes out the markers that need not be there and have no events; `recorded` have some.
+fn without_events(rules: &mut Rules, recorded: &[What]) -> Rules {
+    let (out, there) = std::mem::take(rules)
+        .into_iter()
+        .partition(|(key, rule)| is_optional_marker((key, rule)) && !recorded.contains(&rule.what));
+    *rules = there;
+    out
 }
 
 /// Whether a stop leaves a recording that can go on. A trace.dat is complete when it is one; what keeps its
@@ -369,5 +413,21 @@ mod tests {
         assert_eq!(missing::<Rules>(&one, &filtered), one);
         assert_eq!(missing::<Rules>(&filtered, &one), filtered);
         assert_eq!(missing::<Rules>(&one, &Rules::new()), one);
+    }
+
+    #[test]
+    fn a_marker_without_events_is_not_recorded() {
+        let rule = |path: &str, optional| {
+            let what = What::Usdt(format!("{path}:app:one"));
+            let rule = RuleSpec { optional, ..RuleSpec::new(what) };
+            (("usdt", path.to_owned()), rule)
+        };
+        let event = (("event", "a:b".to_owned()), RuleSpec::new(What::Events("a:b".parse().unwrap())));
+        let mut rules = Rules::from([rule("/a", true), rule("/b", true), rule("/c", false), event]);
+        let recorded = [What::Usdt("/b:app:one".to_owned())];
+        assert_eq!(without_events(&mut rules, &recorded), Rules::from([rule("/a", true)]));
+        assert_eq!(rules.len(), 3);
+        // It is elsewhere by then.
+        assert_ne!(rule("/a", true).1, rule("/proc/7/root/a", true).1);
     }
 }

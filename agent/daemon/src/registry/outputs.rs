@@ -1,6 +1,7 @@
 //! Where sessions are recorded to, and their snapshots: directories, and relay daemons.
 
 use std::{
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -82,17 +83,20 @@ impl Registry {
                 recorder.schedule(period, bytes);
                 *lock(&entry.waker) = Some(recorder.waker());
                 *lock(&entry.relay) = relay.as_ref().map(|relay| relay.abilities());
-                Ok(Recording {
+                let mut recording = Recording {
                     recorder,
                     output: output.to_owned(),
                     note,
                     rules,
+                    left_out: BTreeMap::new(),
                     tracks,
                     generation: world.generation,
                     state: RecordingState::Current,
                     relay: relay.zip(held),
                     is_place: false,
-                })
+                };
+                recording.put_aside();
+                Ok(recording)
             }
             Err(error) => {
                 note.remove();

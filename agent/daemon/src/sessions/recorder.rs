@@ -1,6 +1,7 @@
 //! The thread that records a session, from its first start until the session is destroyed.
 
 use std::{
+    collections::BTreeMap,
     io,
     path::PathBuf,
     sync::{
@@ -65,7 +66,7 @@ pub(crate) struct Sample {
     /// events.
     pub stored: Option<u64>,
     /// Bytes in the fullest ring of each buffer, and those that there is room for.
-    pub held: std::collections::BTreeMap<String, (u64, u64)>,
+    pub held: BTreeMap<String, (u64, u64)>,
 }
 
 impl Sample {
@@ -123,6 +124,9 @@ pub(crate) struct Handed {
     pub(crate) recording: Option<HandOver>,
 }
 
+/// Markers of programs that are recorded, by the buffer.
+pub(crate) type Markers = BTreeMap<String, Vec<What>>;
+
 pub(super) type Reply<T> = Sender<Result<T, ControlError>>;
 
 /// What the thread is asked to do.
@@ -134,6 +138,7 @@ pub(super) enum Command {
     Replace(Box<RecordingSpec>, Reply<()>),
     Add(String, Vec<RuleSpec>, Reply<Added>),
     Remove(String, What, Reply<()>),
+    Markers(Reply<Markers>),
     Track(Tracking, Reply<()>),
     Rotate(Reply<()>),
     Snapshot(SnapshotTo, Reply<Stored>),
@@ -159,6 +164,7 @@ impl Command {
                 | Self::GoOn(_)
                 | Self::Hurry(_)
                 | Self::Tallies(_)
+                | Self::Markers(_)
                 | Self::Moment(_)
                 | Self::Schedule(..)
                 | Self::FinishFiles(_)
@@ -259,6 +265,11 @@ impl Recorder {
     /// Records the events of a rule no more.
     pub(crate) fn remove(&self, buffer: &str, rule: What) -> Result<(), ControlError> {
         self.ask(|reply| Command::Remove(buffer.to_owned(), rule, reply))
+    }
+
+    /// The markers that have events.
+    pub(crate) fn markers(&self) -> Result<Markers, ControlError> {
+        self.ask(Command::Markers)
     }
 
     /// Records other threads from now on.

@@ -17,7 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use self::handover::HandedRunning;
 use self::less::Less;
-use super::recorder::{Added, Command, Halt, Listener, Sample, SnapshotTo, Stored, Whose, of_system};
+use super::recorder::{
+    Added, Command, Halt, Listener, Markers, Sample, SnapshotTo, Stored, Whose, of_system,
+};
 use super::tally::{self, Moment, Tallies};
 use crate::descriptors::{Held, OfUser};
 use crate::relay::Forwarder;
@@ -238,6 +240,7 @@ impl Running {
             Command::Replace(spec, reply) => drop(reply.send(self.replace(&spec))),
             Command::Add(buffer, rules, reply) => drop(reply.send(self.add(&buffer, &rules))),
             Command::Remove(buffer, rule, reply) => drop(reply.send(self.remove(&buffer, &rule))),
+            Command::Markers(reply) => drop(reply.send(Ok(self.markers()))),
             Command::Track(tracking, reply) => drop(reply.send(self.track(tracking))),
             Command::Rotate(reply) => drop(reply.send(self.rotate())),
             Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
@@ -502,6 +505,16 @@ impl Running {
         let removed = session.remove_rule(buffer, rule);
         // A rule may have no events: those of a program that is not there any more, for example.
         removed.map(drop).map_err(|error| ControlError::new(Code::NoEvent, error.to_string()))
+    }
+
+    fn markers(&self) -> Markers {
+        let channels = self.session.iter().flat_map(|session| &session.options().channels);
+        let of = |channel: &ChannelOptions| {
+            let current = channel.events.iter().filter(|event| event.active.until.is_none());
+            let rules = current.filter_map(|event| event.rule.clone());
+            (channel.name.clone(), rules.filter(|rule| matches!(rule, What::Usdt(_))).collect())
+        };
+        channels.map(of).collect()
     }
 
     fn track(&mut self, tracking: Tracking) -> Answer {
