@@ -60,7 +60,8 @@ fn world() -> World {
     let names = [("sched", "sched_switch"), ("irq", "softirq_entry"), ("syscalls", "sys_enter_openat")];
     let names = names.into_iter().map(|(system, name)| EventName::new(system, name));
     let markers = BTreeSet::from([("app".to_owned(), "one".to_owned())]);
-    let program = Program { path: PathBuf::from("/bin/app"), identity: Identity::Inode(1, 2), markers };
+    let program =
+        Program { path: PathBuf::from("/bin/app"), identity: Identity::Inode(1, 2), markers, file: None };
     World {
         catalogue: Catalogue::new(names.collect(), "", "", ""),
         programs: Arc::new(vec![Arc::new(program)]),

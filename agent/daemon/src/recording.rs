@@ -23,7 +23,7 @@ use super::{
     },
     user::Owner,
 };
-use ::spec::{RuleSpec, What};
+use ::spec::{Known, RuleSpec, What};
 use api::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode};
 use capture::HandOver;
 use kernel::events::Catalogue;
@@ -121,6 +121,7 @@ impl Recording {
         if !self.rules.values().flatten().any(is_optional_marker) {
             return;
         }
+        self.rules.values_mut().for_each(forget_files);
         // That the thread has ended is said elsewhere.
         let Ok(recorded) = self.recorder.markers() else { return };
         for (buffer, rules) in &mut self.rules {
@@ -360,6 +361,13 @@ fn missing<T: FromIterator<(Key, RuleSpec)>>(rules: &Rules, others: &Rules) -> T
         |(what, rule): &(&Key, &RuleSpec)| others.get(*what).is_some_and(|other| spec::is_same(rule, other));
     let not_there = rules.iter().filter(|of| !is_there(of));
     not_there.map(|(what, rule)| (what.clone(), rule.clone())).collect()
+}
+
+/// Forgets what was known of the files of rules, which are open: a recording has those that it needs.
+fn forget_files(rules: &mut Rules) {
+    for rule in rules.values_mut() {
+        rule.known = Known::default();
+    }
 }
 
 /// Whether a rule is about a marker that need not be there.

@@ -549,13 +549,17 @@ impl Registry {
         let waiting: Vec<Arc<Entry>> = entries.into_iter().filter(waits).collect();
         let triggers_wait = self.triggers.waits_for_programs();
         if waiting.is_empty() && !triggers_wait && !wanted.is_asked && wanted.handed.is_empty() {
+            if programs.close() {
+                self.finder.publish(programs, wanted);
+            }
             return;
         }
-        programs.look_at(&wanted.handed);
+        let progress = |programs: &Programs| self.finder.come_on(programs);
+        programs.look_at(&wanted.handed, &progress);
         if everywhere {
-            programs.look();
+            programs.look(&progress);
         } else {
-            programs.look_at_new();
+            programs.look_at_new(&progress);
         }
         self.finder.publish(programs, wanted);
         let generation = programs.generation();

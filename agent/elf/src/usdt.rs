@@ -112,6 +112,12 @@ impl Markers {
     pub fn all(&self) -> &[Marker] {
         &self.markers
     }
+
+    /// About how many bytes of memory they take.
+    pub fn size(&self) -> usize {
+        let texts = |of: &Marker| of.provider.len() + of.name.len() + of.arguments.len();
+        self.markers.iter().map(|of| size_of::<Marker>() + texts(of)).sum()
+    }
 }
 
 /// The most bytes of the notes: some thousand markers.

@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use procfs::{Current as _, Meminfo, ProcError};
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, StatxFlags, openat, statx};
 
 use super::read;
 
@@ -186,6 +186,15 @@ pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
     open_dir(CWD, &format!("/proc/{pid}"))
 }
 
+/// Which file the program of a process is: major and minor number of its device, and its inode. The file
+/// system is not asked, which may be a user's. `None` if there is no such process, or this thread must not
+/// look into it.
+pub fn program_of(pid: u32) -> Option<(u32, u32, u64)> {
+    let how = AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, format!("/proc/{pid}/exe"), how, StatxFlags::INO).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+}
+
 /// What a process, of which this is the [directory](open_process), has mapped, in the order of addresses: of
 /// files, and what else has a name. A list that is longer than 16 MiB is cut.
 ///
@@ -284,6 +293,26 @@ mod tests {
         ] {
             assert_eq!(task_comm(file), comm, "{}", String::from_utf8_lossy(file));
         }
+    }
+
+    #[test]
+    fn a_program_is_told_by_its_inode() {
+        use std::os::unix::fs::MetadataExt as _;
+        let program = std::fs::metadata("/proc/self/exe").unwrap();
+        let (major, minor, inode) = program_of(std::process::id()).unwrap();
+        assert_eq!(rustix::fs::makedev(major, minor), program.dev());
+        assert_eq!(inode, program.ino());
+        // No process has this number.
+        assert_eq!(program_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn devices_of_mappings_have_numbers() {
+        let numbers = |device: &str| {
+            let line = format!("1000-2000 r-xp 00000000 {device} 12   /bin/x");
+            mapping(line.as_bytes()).unwrap().device_numbers()
+        };
+        assert_eq!([numbers("fe:00"), numbers("00:1f"), numbers("x")], [(0xfe, 0), (0, 0x1f), (0, 0)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use compile::dynamic::quoted;
 use ctf_writer::lttng_name;
 use kernel::events::Catalogue;
 use spec::EventName;
-use spec::{FilterLanguage, RuleSpec, What};
+use spec::{FilterLanguage, Known, RuleSpec, What};
 use stdx::input::glob;
 
 /// The system of system calls.
@@ -41,7 +41,7 @@ pub(crate) fn rules_of(
 ) -> Result<Vec<(Key, RuleSpec)>, ControlError> {
     let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level: _ } = rule;
     let World { catalogue, programs, generation: _ } = world;
-    let markers = || -> Vec<(Key, What)> {
+    let markers = || -> Vec<(Key, What, Known)> {
         let is_meant = |name: &str| !exclusions.iter().any(|pattern| matches(pattern, name));
         let of = |program: &Arc<Program>| {
             let path = program.path.display().to_string();
@@ -50,7 +50,8 @@ pub(crate) fn rules_of(
             let meant = named.filter(|marker| matches(name, marker) && is_meant(marker));
             let by_identity = |marker: String| {
                 let what = What::Usdt(format!("{path}:{marker}"));
-                ((what.kind(), format!("{:?}:{marker}", program.identity)), what)
+                let known = program.file.clone().map(Known::new).unwrap_or_default();
+                ((what.kind(), format!("{:?}:{marker}", program.identity)), what, known)
             };
             meant.map(by_identity).collect::<Vec<_>>()
         };
@@ -63,7 +64,7 @@ pub(crate) fn rules_of(
         all.map(|entry| Ok(by_text(What::Events(entry.name.to_string().parse().map_err(refused)?))))
             .collect::<Result<Vec<_>, ControlError>>()
     };
-    let whats: Vec<(Key, What)> = match instrumentation {
+    let whats: Vec<(Key, What, Known)> = match instrumentation {
         Instrumentation::Tracepoint if domain == Domain::User => markers(),
         Instrumentation::Tracepoint => events(&|event| {
             if event.system() == SYSCALLS {
@@ -107,15 +108,15 @@ pub(crate) fn rules_of(
     let optional = whats.len() > 1 || domain == Domain::User;
     Ok(whats
         .into_iter()
-        .map(|(key, what)| {
+        .map(|(key, what, known)| {
             let language = FilterLanguage::Lttng;
-            (key, RuleSpec { optional, filter: filter.clone(), language, ..RuleSpec::new(what) })
+            (key, RuleSpec { optional, filter: filter.clone(), language, known, ..RuleSpec::new(what) })
         })
         .collect())
 }
 
-fn by_text(what: What) -> (Key, What) {
-    ((what.kind(), what.text()), what)
+fn by_text(what: What) -> (Key, What, Known) {
+    ((what.kind(), what.text()), what, Known::default())
 }
 
 fn refused(error: impl std::fmt::Display) -> ControlError {
@@ -147,7 +148,7 @@ mod tests {
     fn a_marker_is_the_same_wherever_its_program_is() {
         let rules = |path: &str, identity| {
             let markers = BTreeSet::from([("app".to_owned(), "one".to_owned())]);
-            let program = Program { path: PathBuf::from(path), identity, markers };
+            let program = Program { path: PathBuf::from(path), identity, markers, file: None };
             let catalogue = Catalogue::new(Vec::new(), "", "", "");
             let world = World { catalogue, programs: Arc::new(vec![Arc::new(program)]), generation: 1 };
             let rule = serde_json::json!({"name": "app:*", "instrumentation": "tracepoint"});

@@ -14,6 +14,8 @@ use crate::lock;
 
 /// How long a look may take before nobody waits for it. With some thousand processes it takes a second.
 const LOOK_MAX: Duration = Duration::from_secs(30);
+/// How long a file may keep a look before nobody waits for it.
+const FILE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Programs that have markers.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,12 @@ pub(crate) struct KnownPrograms {
     pub programs: Arc<Vec<Arc<Program>>>,
     /// The number of this state.
     pub generation: u64,
+}
+
+impl KnownPrograms {
+    fn of(programs: &Programs) -> Self {
+        Self { programs: Arc::new(programs.all()), generation: programs.generation() }
+    }
 }
 
 /// What the thread that looks is to do.
@@ -46,6 +54,10 @@ struct State {
     done: u64,
     /// When the look began that goes on.
     began: Option<Instant>,
+    /// When it has come to the file that it is at.
+    came_on: Option<Instant>,
+    /// What it has found so far, where that is something else than what is known.
+    found: Option<KnownPrograms>,
 }
 
 /// Where the thread that looks for programs publishes them.
@@ -61,21 +73,42 @@ impl Finder {
         lock(&self.state).known.clone()
     }
 
-    /// What is known after a look that begins now; or what was known before, if this look, or the one that
-    /// goes on, takes longer than 30 s. `None` if there was none yet.
+    /// What is known after a look that begins now. If this look, or the one that goes on, takes longer than
+    /// 30 s, or does not come to the next file in 5 s, it is what it has found so far. `None` if none has
+    /// begun yet.
     pub(crate) fn after_look(&self) -> Option<KnownPrograms> {
-        self.after_look_within(LOOK_MAX)
+        self.after_look_within(LOOK_MAX, FILE_WAIT_MAX)
     }
 
-    fn after_look_within(&self, limit: Duration) -> Option<KnownPrograms> {
+    fn after_look_within(&self, limit: Duration, of_file: Duration) -> Option<KnownPrograms> {
+        let asked = Instant::now();
         let mut state = lock(&self.state);
         state.asked += 1;
         let number = state.asked;
         self.changed.notify_all();
-        let limit = limit.saturating_sub(state.began.map_or(Duration::ZERO, |began| began.elapsed()));
-        let waited = self.changed.wait_timeout_while(state, limit, |state| state.done < number);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        while state.done < number {
+            let since = |then: Option<Instant>| then.map_or(Duration::ZERO, |then| then.elapsed());
+            let of_look = limit.saturating_sub(since(state.began).max(asked.elapsed()));
+            let left = of_look.min(of_file.saturating_sub(since(state.came_on)));
+            if left.is_zero() {
+                if let Some(found) = state.found.take() {
+                    (state.known, state.is_known) = (found, true);
+                }
+                break;
+            }
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
         state.is_known.then(|| state.known.clone())
+    }
+
+    /// Says that the look goes on, and what it has found so far.
+    pub(crate) fn come_on(&self, programs: &Programs) {
+        let mut state = lock(&self.state);
+        state.came_on = Some(Instant::now());
+        let newest = state.found.as_ref().or_else(|| state.is_known.then_some(&state.known));
+        if newest.is_none_or(|known| known.generation != programs.generation()) {
+            state.found = Some(KnownPrograms::of(programs));
+        }
     }
 
     /// Has programs looked at that the daemon before knew.
@@ -88,10 +121,11 @@ impl Finder {
     pub(crate) fn wait(&self, limit: Duration) -> Wanted {
         let is_idle = |state: &mut State| state.asked == state.done && state.handed.is_empty();
         let mut state = lock(&self.state);
-        state.began = None;
+        (state.began, state.came_on) = (None, None);
         let waited = self.changed.wait_timeout_while(state, limit, is_idle);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.began = Some(Instant::now());
+        let now = Some(Instant::now());
+        (state.began, state.came_on) = (now, now);
         let handed = std::mem::take(&mut state.handed);
         Wanted { handed, is_asked: state.asked != state.done, number: state.asked }
     }
@@ -100,12 +134,11 @@ impl Finder {
     pub(crate) fn publish(&self, programs: &Programs, wanted: &Wanted) {
         let mut state = lock(&self.state);
         if !state.is_known || state.known.generation != programs.generation() {
-            let (all, generation) = (Arc::new(programs.all()), programs.generation());
-            state.known = KnownPrograms { programs: all, generation };
+            state.known = KnownPrograms::of(programs);
         }
         state.is_known = true;
         state.done = wanted.number;
-        state.began = None;
+        (state.began, state.came_on, state.found) = (None, None, None);
         self.changed.notify_all();
     }
 }
@@ -122,17 +155,21 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_look_that_does_not_end() {
         let (finder, programs) = (Finder::default(), Programs::default());
-        assert!(finder.after_look_within(Duration::ZERO).is_none(), "nothing is known yet");
+        assert!(finder.after_look_within(Duration::ZERO, LONG).is_none(), "nothing is known yet");
         let wanted = finder.wait(Duration::ZERO);
         assert!(wanted.is_asked);
+        assert!(finder.after_look_within(LONG, Duration::ZERO).is_none(), "nothing is found yet");
+        // The first look is at a file that does not answer.
+        finder.come_on(&programs);
+        let found = finder.after_look_within(LONG, Duration::ZERO).unwrap();
+        assert_eq!(found.generation, programs.generation());
         // Another one is asked for while the thread looks.
-        assert!(finder.after_look_within(Duration::ZERO).is_none());
         finder.publish(&programs, &wanted);
         assert_eq!(finder.known().generation, programs.generation());
         let wanted = finder.wait(LONG);
         assert!(wanted.is_asked, "the look had begun before");
         // That one does not end.
-        assert!(finder.after_look_within(Duration::ZERO).unwrap().programs.is_empty());
+        assert!(finder.after_look_within(Duration::ZERO, LONG).unwrap().programs.is_empty());
         finder.publish(&programs, &wanted);
         assert!(finder.wait(LONG).is_asked);
     }
@@ -147,7 +184,7 @@ mod tests {
             of.publish(&programs, &wanted);
             wanted
         });
-        assert!(finder.after_look_within(LONG).is_some());
+        assert!(finder.after_look_within(LONG, LONG).is_some());
         assert!(thread.join().unwrap().is_asked);
         finder.hand(vec![PathBuf::from("/one")]);
         let wanted = finder.wait(LONG);

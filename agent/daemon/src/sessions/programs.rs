@@ -10,18 +10,22 @@ use std::{
     sync::Arc,
 };
 
-use elf::usdt::{Marker, Markers};
+use elf::usdt::{Marked, Marker, Markers};
 use elf::{FileState, Identity, MappedFile, OpenBinary};
 use kernel::proc;
 
 /// The most files that are known. Of more, those that were found first count.
 const FILES_MAX: usize = 1 << 16;
-/// The most programs with markers that are known.
-const PROGRAMS_MAX: usize = 1 << 12;
+/// The most programs with markers that are known. Each has one or two descriptors.
+const PROGRAMS_MAX: usize = 1 << 10;
 /// The most markers of a file that are known.
 const MARKERS_MAX: usize = 1 << 12;
+/// The most bytes that the sites of all markers take in memory: some hundred thousand sites.
+const SITES_MAX: usize = 64 << 20;
 /// The largest file that is looked into: anybody may map one of any size.
-const FILE_MAX: u64 = 1 << 30;
+const FILE_MAX: u64 = 4 << 30;
+/// The most bytes of a file that are read, of which symbols are most.
+const READ_MAX: u64 = 128 << 20;
 /// The longest name of a marker.
 const NAME_MAX: usize = 127;
 
@@ -29,11 +33,14 @@ const NAME_MAX: usize = 127;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     /// Where it is: a path of this process, or one of `/proc/PID` where it is in a container or was removed.
+    /// No other program has the same.
     pub path: PathBuf,
     /// Which file it is, whatever leads to it.
     pub identity: Identity,
     /// Provider and name of each, in order.
     pub markers: BTreeSet<(String, String)>,
+    /// The file, for those who record it; `None` while nobody waits for programs.
+    pub file: Option<Arc<Marked>>,
 }
 
 /// A file that was looked into.
@@ -43,37 +50,66 @@ struct Known {
     place: PathBuf,
     /// Seconds and nanoseconds of its last change then.
     changed: (i64, i64),
-    /// The program, if it has markers.
-    program: Option<Arc<Program>>,
+    /// Bytes that the sites of its markers take in memory.
+    sites: usize,
+}
+
+/// A process that was looked at.
+#[derive(Debug)]
+struct Seen {
+    /// Its program then, as [`proc::program_of`].
+    program: Option<(u32, u32, u64)>,
+    /// Whether it is looked at again: what a program loads comes a moment after it has begun.
+    again: bool,
 }
 
 /// What is known of files that processes have mapped.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     files: BTreeMap<Identity, Known>,
-    /// How many of them have markers.
-    with_markers: usize,
-    processes: BTreeSet<u32>,
+    /// Those of them that have markers.
+    with_markers: BTreeMap<Identity, Arc<Program>>,
+    processes: BTreeMap<u32, Seen>,
+    /// Whether a program was found at the place of another one, which may be elsewhere by now.
+    is_displaced: bool,
     generation: u64,
 }
+
+/// Who is told between two files that programs are being looked for, and what is known by then.
+pub(crate) type Progress<'a> = &'a dyn Fn(&Programs);
 
 impl Programs {
     /// Those that have markers, by path. They stay known when nobody has them mapped any more: who runs them
     /// again is recorded from the first event on. Only what this process's root directory does not have goes
     /// with the last process that has it.
     pub(crate) fn all(&self) -> Vec<Arc<Program>> {
-        let mut all: Vec<_> = self.files.values().filter_map(|known| known.program.clone()).collect();
+        let mut all: Vec<_> = self.with_markers.values().cloned().collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
+        all.dedup_by(|one, other| one.path == other.path);
         all
     }
 
     /// Looks at programs that had markers, whether they run or not.
-    pub(crate) fn look_at(&mut self, paths: &[PathBuf]) {
+    pub(crate) fn look_at(&mut self, paths: &[PathBuf], progress: Progress<'_>) {
         for path in paths {
+            progress(self);
             if let Ok(binary) = OpenBinary::open(path) {
                 self.look_into(path, &binary);
             }
         }
+    }
+
+    /// Closes the files of all programs, which would keep file systems from being unmounted. The next look
+    /// opens them again. `false` if none was open.
+    pub(crate) fn close(&mut self) -> bool {
+        let is_open = |program: &&mut Arc<Program>| program.file.is_some();
+        let mut count = 0;
+        for program in self.with_markers.values_mut().filter(is_open) {
+            *program = Arc::new(Program { file: None, ..Program::clone(program) });
+            count += 1;
+        }
+        self.generation += u64::from(count != 0);
+        count != 0
     }
 
     /// The number of this state: another one if there are other markers, or they are elsewhere.
@@ -82,46 +118,70 @@ impl Programs {
     }
 
     /// Looks at all processes.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn look(&mut self, progress: Progress<'_>) {
         self.forget_gone();
         self.processes.clear();
-        let mapped = self.look_at_new();
+        let mapped = self.look_at_new(progress);
         // Those of files that nobody uses make room for others.
-        self.files.retain(|identity, known| known.program.is_some() || mapped.contains(identity));
+        let programs = &self.with_markers;
+        self.files.retain(|identity, _| programs.contains_key(identity) || mapped.contains(identity));
     }
 
     /// Forgets programs to which nothing leads any more, and what only a process that has ended led to.
     /// Another process may have it, too.
     fn forget_gone(&mut self) {
-        let is_gone = |(&identity, known): (&Identity, &Known)| {
-            let goes = known.program.is_some() || is_of_process(&known.place);
-            (goes && leads_elsewhere(&known.place, identity)).then_some(identity)
+        let is_gone = |(identity, known): (&Identity, &Known)| {
+            let goes = self.with_markers.contains_key(identity) || is_of_process(&known.place);
+            (goes && leads_elsewhere(&known.place, *identity)).then_some(*identity)
         };
         let gone: Vec<Identity> = self.files.iter().filter_map(is_gone).collect();
-        gone.iter().for_each(|identity| self.forget(identity));
+        for identity in &gone {
+            self.forget(identity);
+        }
     }
 
     fn forget(&mut self, identity: &Identity) {
-        if self.files.remove(identity).is_some_and(|known| known.program.is_some()) {
-            self.with_markers -= 1;
-            self.generation += 1;
-        }
+        self.files.remove(identity);
+        self.generation += u64::from(self.with_markers.remove(identity).is_some());
     }
 
-    /// Looks at the processes that were not there the last time. Gives the files that they have mapped.
-    pub(crate) fn look_at_new(&mut self) -> BTreeSet<Identity> {
-        // Where /proc cannot be read, nothing is known of programs.
-        let now: BTreeSet<u32> = proc::processes().unwrap_or_default().into_iter().collect();
+    /// Looks at the processes that were not there the last time, or have another program since. Gives the
+    /// files that they have mapped.
+    pub(crate) fn look_at_new(&mut self, progress: Progress<'_>) -> BTreeSet<Identity> {
+        let closed = self.with_markers.values().filter(|program| program.file.is_none());
+        let closed: Vec<PathBuf> = closed.map(|program| program.path.clone()).collect();
+        self.look_at(&closed, progress);
+        let mut mapped = self.look_at_changed(progress);
+        if std::mem::take(&mut self.is_displaced) {
+            // Processes that have run for long may have what was there before.
+            self.forget_gone();
+            self.processes.clear();
+            mapped.append(&mut self.look_at_changed(progress));
+            self.is_displaced = false;
+        }
+        mapped
+    }
+
+    fn look_at_changed(&mut self, progress: Progress<'_>) -> BTreeSet<Identity> {
         let mut mapped = BTreeSet::new();
-        for &pid in now.difference(&std::mem::take(&mut self.processes)) {
-            // It may have ended, or be a thread of the kernel.
-            for file in MappedFile::of(pid).unwrap_or_default() {
-                if mapped.insert(file.identity()) {
-                    self.look_at_mapped(&file);
+        let before = std::mem::take(&mut self.processes);
+        // Where /proc cannot be read, nothing is known of programs.
+        for pid in proc::processes().unwrap_or_default() {
+            // Before its mappings are: if it has another one by then, it is looked at again.
+            let program = proc::program_of(pid);
+            let seen = before.get(&pid).filter(|seen| seen.program == program);
+            if seen.is_none_or(|seen| seen.again) {
+                progress(self);
+                // It may have ended, or be a thread of the kernel.
+                for file in MappedFile::of(pid).unwrap_or_default() {
+                    if mapped.insert(file.identity()) {
+                        progress(self);
+                        self.look_at_mapped(&file);
+                    }
                 }
             }
+            self.processes.insert(pid, Seen { program, again: seen.is_none() });
         }
-        self.processes = now;
         mapped
     }
 
@@ -148,18 +208,27 @@ impl Programs {
         if len > FILE_MAX || is_new && self.files.len() >= FILES_MAX {
             return;
         }
-        let markers: BTreeSet<_> = match Markers::of_binary(binary) {
-            Ok(of) => of.all().iter().filter_map(name_of).take(MARKERS_MAX).collect(),
-            // It is nothing that could be recorded.
-            Err(_) => BTreeSet::new(),
-        };
-        let before = self.files.remove(&identity).and_then(|known| known.program);
-        self.with_markers -= usize::from(before.is_some());
-        let is_program = !markers.is_empty() && self.with_markers < PROGRAMS_MAX;
-        let program = is_program.then(|| Arc::new(Program { path: place.to_owned(), identity, markers }));
-        self.with_markers += usize::from(program.is_some());
+        self.files.insert(identity, Known { place: place.to_owned(), changed, sites: 0 });
+        let before = self.with_markers.remove(&identity);
+        // What cannot be read is nothing that could be recorded.
+        let program = Markers::of_binary_within(binary, READ_MAX).ok().and_then(|markers| {
+            let names: BTreeSet<_> = markers.all().iter().filter_map(name_of).take(MARKERS_MAX).collect();
+            let has_room = !names.is_empty() && self.with_markers.len() < PROGRAMS_MAX;
+            let sites = Some(markers.size()).filter(|&sites| has_room && self.has_room(sites))?;
+            self.files.get_mut(&identity)?.sites = sites;
+            let file = Some(Arc::new(Marked { binary: binary.clone(), markers }));
+            Some(Arc::new(Program { path: place.to_owned(), identity, markers: names, file }))
+        });
         self.generation += u64::from(before != program);
-        self.files.insert(identity, Known { place: place.to_owned(), changed, program });
+        if let Some(program) = program {
+            self.is_displaced |= self.with_markers.values().any(|other| other.path == program.path);
+            self.with_markers.insert(identity, program);
+        }
+    }
+
+    /// Whether sites that take so many bytes can be known beside the others.
+    fn has_room(&self, sites: usize) -> bool {
+        self.files.values().map(|known| known.sites).sum::<usize>().saturating_add(sites) <= SITES_MAX
     }
 }
 
@@ -197,7 +266,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use std::fs;
-    use std::process::{Child, Command};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -224,8 +294,16 @@ mod tests {
     struct Running(Child);
 
     impl Running {
+        /// Starts a program, and returns when it has its file mapped, which is a moment after `spawn`.
         fn start(program: &Path) -> Self {
-            Self(Command::new(program).spawn().unwrap())
+            let running = Self(Command::new(program).spawn().unwrap());
+            let deadline = Instant::now() + Duration::from_mins(1);
+            let has_it = |file: &MappedFile| file.path() == program;
+            while !MappedFile::of(running.0.id()).is_ok_and(|files| files.iter().any(has_it)) {
+                assert!(Instant::now() < deadline, "{} does not run", program.display());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            running
         }
 
         /// Has programs look at this process.
@@ -287,7 +365,30 @@ mod tests {
         fs::remove_file(&one).unwrap();
         programs.forget_gone();
         assert!(known(&programs).is_empty());
-        assert_eq!(programs.with_markers, programs.all().len());
+        assert_eq!(programs.with_markers.len(), programs.all().len());
+    }
+
+    /// A file that is open keeps its file system from being unmounted.
+    #[test]
+    fn files_are_closed_while_nobody_waits_for_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = program(dir.path(), "closed");
+        let mut programs = Programs::default();
+        Running::start(&one).show(&mut programs);
+        let file = |programs: &Programs| {
+            let all = programs.all();
+            let program = all.iter().find(|program| program.path == one).unwrap();
+            program.file.as_ref().map(Arc::downgrade)
+        };
+        let before = file(&programs).unwrap();
+        assert!(programs.close());
+        assert!(before.upgrade().is_none() && file(&programs).is_none());
+        let generation = programs.generation();
+        assert!(!programs.close());
+        assert_eq!(programs.generation(), generation);
+        // Nobody runs it.
+        programs.look_at_new(&|_| ());
+        assert!(file(&programs).unwrap().upgrade().is_some());
     }
 
     #[test]
@@ -304,5 +405,73 @@ mod tests {
         drop(running);
         programs.forget_gone();
         assert!(known(&programs).is_empty());
+    }
+
+    /// Users can make any number of files with markers.
+    #[test]
+    fn sites_take_so_much_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = program(dir.path(), "sites");
+        let binary = OpenBinary::open(&one).unwrap();
+        let sites = Markers::of_binary(&binary).unwrap().size();
+        assert!(sites > "appsites".len());
+        for (others, is_known) in [(SITES_MAX - sites, true), (SITES_MAX - sites + 1, false)] {
+            let mut programs = Programs::default();
+            let known = Known { place: PathBuf::from("/other"), changed: (0, 0), sites: others };
+            programs.files.insert(Identity::Inode(0, 0), known);
+            for _ in ["first", "again"] {
+                programs.look_into(&one, &binary);
+                assert_eq!(programs.all().len(), usize::from(is_known), "{others}");
+            }
+        }
+    }
+
+    /// Where the programs with these markers are. Other tests have others.
+    fn places(programs: &Programs, names: &[&str]) -> BTreeMap<String, PathBuf> {
+        let all = known(programs).into_iter().map(|(path, name)| (name, path));
+        all.filter(|(name, _)| names.contains(&name.as_str())).collect()
+    }
+
+    /// What a process has that began before is still recorded when another file is at the place.
+    #[test]
+    fn programs_that_follow_each_other_at_a_place_are_both_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["displaced", "displacing"];
+        let [one, two] = names.map(|name| program(dir.path(), name));
+        let mut programs = Programs::default();
+        let _first = Running::start(&one);
+        programs.look_at_new(&|_| ());
+        fs::rename(&two, &one).unwrap();
+        let _second = Running::start(&one);
+        // The first process is known, and would not be looked at but for the second one.
+        programs.look_at_new(&|_| ());
+        let places = places(&programs, &names);
+        assert_eq!(places["displacing"], one);
+        assert_ne!(places["displaced"], one);
+        for program in programs.all().iter().filter(|program| places.values().any(|of| *of == program.path)) {
+            assert_eq!(program.file.as_ref().unwrap().binary.identity(), program.identity);
+        }
+    }
+
+    #[test]
+    fn a_process_is_looked_at_again_when_its_program_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = program(dir.path(), "later");
+        // It waits for the end of its input, and then is the program.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read line; exec \"$0\""]).arg(&one).stdin(Stdio::piped());
+        let mut child = Running(shell.spawn().unwrap());
+        let mut programs = Programs::default();
+        // After the second look it is known.
+        programs.look_at_new(&|_| ());
+        programs.look_at_new(&|_| ());
+        assert!(places(&programs, &["later"]).is_empty());
+        drop(child.0.stdin.take());
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while places(&programs, &["later"]).is_empty() {
+            assert!(Instant::now() < deadline, "it is not found");
+            programs.look_at_new(&|_| ());
+        }
+        assert_eq!(places(&programs, &["later"])["later"], one);
     }
 }
