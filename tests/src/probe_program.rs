@@ -46,7 +46,8 @@ void *calls(void *unused)
     struct inner in = { -7, "a name inside" };
     struct outer o = { 5, &in };
     long sum = 0;
-    for (int i = 0; i < count; i++) {
+    /* Below 0, it does not end. */
+    for (int i = 0; count < 0 || i < count; i = (i + 1) & 0x7fffffff) {
         sum += work(i, "some text", &o, 'A' + i % 26);
         sum += *named(i);
         STAP_PROBE3(probed, plain, i, (short)-i, "label");
