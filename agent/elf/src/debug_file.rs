@@ -14,7 +14,8 @@ use super::open::Found;
 /// Where distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// The largest debug file whose checksum is computed, which takes a second; those of browsers have a build id.
+/// The largest debug file whose checksum is computed, which takes a second; those of browsers have a build
+/// id.
 const CHECKED_MAX: u64 = 2 << 30;
 
 /// What a `.gnu_debugdata` section may unpack to. Fedora's largest is below 10 MiB.

@@ -1,5 +1,5 @@
-//! Files whose code a process has mapped, whatever is at their paths by now: in another mount namespace, below
-//! another root directory, removed, or replaced.
+//! Files whose code a process has mapped, whatever is at their paths by now: in another mount namespace,
+//! below another root directory, removed, or replaced.
 //!
 //! The kernel has a link from each mapping to its file (`/proc/PID/map_files`,
 //! Documentation/filesystems/proc.rst), and from each process to its program (`/proc/PID/exe`). The links of

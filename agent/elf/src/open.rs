@@ -35,8 +35,8 @@ pub enum Identity {
     Overlaid(u64, u64, i64, i64),
 }
 
-/// File systems in which regular files are no files: to read one is an action (`/proc/kmsg`, `trace_pipe`), or
-/// waits for something. Numbers of include/uapi/linux/magic.h, and of the sources of smackfs and resctrl.
+/// File systems in which regular files are no files: to read one is an action (`/proc/kmsg`, `trace_pipe`),
+/// or waits for something. Numbers of include/uapi/linux/magic.h, and of the sources of smackfs and resctrl.
 const PSEUDO: [u64; 16] = [
     0x9fa0,      // PROC_SUPER_MAGIC
     0x6265_6572, // SYSFS_MAGIC
@@ -248,8 +248,8 @@ impl OpenBinary {
         Ok(FileState { identity: self.identity, changed, len: found.size() })
     }
 
-    /// Its build id; empty if it has none, and `None` if it is no 64-bit binary for this machine, or cannot be
-    /// read. Little of the file is read, whatever it is.
+    /// Its build id; empty if it has none, and `None` if it is no 64-bit binary for this machine, or cannot
+    /// be read. Little of the file is read, whatever it is.
     pub fn build_id(&self) -> Option<Vec<u8>> {
         head::build_id(&self.reopen().ok()?)
     }

@@ -1,5 +1,5 @@
-//! What a name means to the processes of a recording: the files that they have mapped under that name, of which
-//! there are several where they are in different containers.
+//! What a name means to the processes of a recording: the files that they have mapped under that name, of
+//! which there are several where they are in different containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

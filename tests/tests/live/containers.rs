@@ -33,9 +33,9 @@ int main(void)
 }
 "#;
 
-/// With a constant in it that makes another file of another version, and a marker with one argument in version
-/// 1 and two in version 2. It calls `getppid` from a function that has a frame, since it calls another, and
-/// not from one of libc's without, which would hide its caller.
+/// With a constant in it that makes another file of another version, and a marker with one argument in
+/// version 1 and two in version 2. It calls `getppid` from a function that has a frame, since it calls
+/// another, and not from one of libc's without, which would hide its caller.
 fn library(version: u32) -> String {
     let marker = match version {
         1 => "STAP_PROBE1(ping, call, n);",

@@ -6,8 +6,8 @@
 //! l COUNT                                        announcements were lost
 //! ```
 //!
-//! Numbers are hexadecimal. FILE is a build id, `-` of a file without one, or `MAJOR:MINOR:INODE` of one whose
-//! build id is not known.
+//! Numbers are hexadecimal. FILE is a build id, `-` of a file without one, or `MAJOR:MINOR:INODE` of one
+//! whose build id is not known.
 
 use std::{
     collections::HashMap,
