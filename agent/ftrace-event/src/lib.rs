@@ -91,7 +91,7 @@ pub use endian::Endian;
 pub use filter::{Filter, FilterError, ResolvedFilter};
 pub use format::{Array, Field, Format, FormatError, Location, name_and_id};
 pub use layout::{DynamicField, RecordLayout};
-pub use message::Message;
+pub use message::{MESSAGE_FIELD, Message};
 pub use output::{FmtOutput, Output};
 pub use print::{
     AddressKind, NamedField, PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields, Unprinted,

@@ -47,6 +47,15 @@ const PAIRS: &[Pair] = &[
         goes_on: false,
         counts: false,
     },
+    // Of what programs write to trace_marker, some begins and some ends spans.
+    Pair {
+        begins: ("ftrace", "print"),
+        ends: &[("ftrace", "print")],
+        same: &[],
+        halves: Halves::OfThread,
+        goes_on: false,
+        counts: false,
+    },
     Pair {
         begins: ("irq", "irq_handler_entry"),
         ends: &[("irq", "irq_handler_exit")],

@@ -53,6 +53,8 @@ enum Shows {
     Second,
     /// Functions of the kernel.
     Functions,
+    /// Of a thread, spans that its program tells of.
+    Spans,
 }
 
 /// The lanes of a trace.
@@ -120,6 +122,12 @@ impl Lanes {
             Row::Thread(number) => self.thread_lane(number, tid(number)?, Shows::Second),
             Row::Calls(number) => self.thread_lane(number, tid(number)?, Shows::Main),
             Row::Graph(number, _) => self.thread_lane(number, tid(number)?, Shows::Functions),
+            Row::Spans(number, _) | Row::Moments(number) => {
+                self.thread_lane(number, tid(number)?, Shows::Spans)
+            }
+            Row::ProcessSpans(process, _) | Row::Counter(process, _) => {
+                Lane { process: process.into(), thread: process.into() }
+            }
             Row::Marks(_) | Row::Event(_) => return None,
         })
     }
@@ -193,6 +201,9 @@ impl Lanes {
             .filter_map(|(row, _)| match row {
                 Row::Thread(number) => Some(u64::from(number) << 2 | Shows::Second.place()),
                 Row::Graph(number, _) => Some(u64::from(number) << 2 | Shows::Functions.place()),
+                Row::Spans(number, _) | Row::Moments(number) => {
+                    Some(u64::from(number) << 2 | Shows::Spans.place())
+                }
                 _ => None,
             })
             .collect();
@@ -211,9 +222,12 @@ impl Lanes {
                     main => main.to_vec(),
                 });
             }
-            for (shows, suffix) in
-                [(Shows::Main, ""), (Shows::Second, ": states"), (Shows::Functions, ": functions")]
-            {
+            for (shows, suffix) in [
+                (Shows::Main, ""),
+                (Shows::Second, ": states"),
+                (Shows::Functions, ": functions"),
+                (Shows::Spans, ": spans"),
+            ] {
                 if shows == Shows::Main || rows.contains(&(u64::from(number) << 2 | shows.place())) {
                     let lane = lanes.entry(self.thread_lane(number, tid, shows)).or_default();
                     add_name(&mut lane.0, &name);
@@ -259,6 +273,7 @@ impl Shows {
             Self::Main => 0,
             Self::Second => 1,
             Self::Functions => 2,
+            Self::Spans => 3,
         }
     }
 }

@@ -99,6 +99,7 @@ impl Format for Chrome {
             slices: Vec::new(),
             woken: FastMap::default(),
             flows: 0,
+            spans: 0,
             recording,
         };
         let (mut untold, mut is_first) = (Untold::default(), true);
@@ -201,6 +202,8 @@ struct Writer<'r> {
     woken: FastMap<u32, slices::Woken>,
     /// How many flows there are.
     flows: u64,
+    /// How many spans of processes there are.
+    spans: u64,
 }
 
 impl Writer<'_> {

@@ -65,6 +65,26 @@ impl Writer<'_> {
             Row::Graph(..) | Row::IdleGraph(..) => event(out, "function", self.label(slice.key), b"", 0),
             Row::Irq(..) => event(out, "irq", self.label(slice.key), b"", 0),
             Row::Device(..) => event(out, "block", self.label(slice.key), b"", 0),
+            Row::Spans(..) => event(out, "span", self.label(slice.key), b"", 0),
+            Row::ProcessSpans(..) => {
+                self.spans += 1;
+                // Those of a process may overlap: each has an id.
+                for (phase, time) in [(b'b', start), (b'e', end)] {
+                    let event = out.event(phase, lane, time).category("span").name(self.label(slice.key));
+                    event.number(b",\"id\":", self.spans).end();
+                }
+            }
+            Row::Moments(_) => {
+                let event = out.event(b'i', lane, start).category("span").name(self.label(slice.key));
+                event.members(b",\"s\":\"t\"").end();
+            }
+            Row::Counter(..) => {
+                let event = out.event(b'C', lane, start).category("counter").name(self.label(slice.key));
+                event.args(|args| {
+                    args.extend_from_slice(b"\"value\":");
+                    signed(args, slice.arg);
+                });
+            }
             Row::Gap(_) => write_loss(lane, (start, end), (slice.arg, self.buffer(slice.key)), out),
             Row::Marks(_) | Row::Event(_) => {}
         }

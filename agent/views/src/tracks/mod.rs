@@ -7,6 +7,7 @@
 //! | `irqs` | interrupts and soft interrupts |
 //! | `io` | requests to block devices |
 //! | `graph` | functions of the kernel that call each other |
+//! | `spans` | spans and counters that programs write to trace_marker |
 //! | `rows` | the rows, and names that are told by number |
 //! | `slicer` | hands the records of a recording on to all of these |
 //!
@@ -21,6 +22,7 @@ mod irqs;
 mod rows;
 mod sched;
 mod slicer;
+mod spans;
 
 use analysis::answers::{Doing, Event, Known, PassedGap, Scheduled as _, Tid};
 use ftrace_event::Symbols;
@@ -135,6 +137,7 @@ struct Thread {
     doing: Doing,
     calls: calls::Calling,
     graph: graph::Stack,
+    spans: spans::Stack,
 }
 
 /// A thread's id and its last name.
@@ -153,6 +156,7 @@ struct Tracks {
     irqs: irqs::Irqs,
     io: io::Io,
     graph: graph::Graph,
+    spans: spans::Spans,
 }
 
 impl Tracks {
@@ -166,6 +170,7 @@ impl Tracks {
             irqs: irqs::Irqs::default(),
             io: io::Io::default(),
             graph: graph::Graph::default(),
+            spans: spans::Spans::default(),
         }
     }
 
@@ -180,6 +185,11 @@ impl Tracks {
         if let Known::Ends { tid } = event.known {
             // It makes no system call any more.
             calls.end(at, tid, threads, sink);
+            if let Some(index) = threads.current_index(tid)
+                && let Some(thread) = threads.get_mut(index)
+            {
+                thread.of.spans.finish(index as u32, at.time, losses, sink);
+            }
         }
         sched.look(at, event, threads, sink);
         match &event.known {
@@ -240,6 +250,11 @@ impl Tracks {
         }
     }
 
+    /// A program tells of spans, counters or moments.
+    fn mark(&mut self, at: At, (tid, mark): (Tid, spans::Mark<'_>), sink: &mut Sink) {
+        self.spans.look(at, (tid, mark), &mut self.threads, &self.losses, sink);
+    }
+
     /// Events of a CPU are missing between its last record and now.
     fn lost(&mut self, at: At, since: u64, lost: (u64, &str), sink: &mut Sink) {
         Self::gap(at, since, lost, sink);
@@ -275,12 +290,13 @@ impl Tracks {
 
     /// The recording ends: what goes on then is told up to there.
     fn finish(&mut self, end: u64, symbols: &dyn Symbols, sink: &mut Sink) {
-        let Self { threads, losses, sched, calls, irqs, io, graph } = self;
+        let Self { threads, losses, sched, calls, irqs, io, graph, spans } = self;
         sched.finish(end, threads, sink);
         calls.finish(end, threads, losses, sink);
         irqs.finish(end, sink);
         io.lost(sink);
         graph.finish(end, threads, losses, symbols, sink);
+        spans.finish(end, threads, losses, sink);
     }
 
     /// How many requests to block devices are not told of.

@@ -30,6 +30,15 @@ pub(crate) enum Row {
     IdleGraph(u32, u32),
     /// Records that a thread made.
     Marks(u32),
+    /// Spans of a thread that its program tells of, by how deep they are inside one another; keys are labels.
+    Spans(u32, u32),
+    /// Spans of a process that its program tells of; as many rows as there are spans at a time, keys are
+    /// labels.
+    ProcessSpans(u32, u32),
+    /// Moments of a thread that its program tells of; keys are labels.
+    Moments(u32),
+    /// The values of a counter of a process, whose name is a label; so are the keys.
+    Counter(u32, u32),
     /// The records of an event.
     Event(u32),
 }
@@ -48,6 +57,10 @@ impl Row {
             Self::IdleGraph(cpu, depth) => (7, cpu.into(), depth),
             Self::Marks(thread) => (8, thread.into(), 0),
             Self::Event(event) => (9, event.into(), 0),
+            Self::Spans(thread, depth) => (10, thread.into(), depth),
+            Self::ProcessSpans(process, lane) => (11, process.into(), lane),
+            Self::Moments(thread) => (12, thread.into(), 0),
+            Self::Counter(process, name) => (13, process.into(), name),
         }
     }
 

@@ -56,6 +56,7 @@ impl Scheduled for Thread {
 
     fn goes_on_as(&mut self, other: &mut Self) {
         (other.calls, other.graph) = (std::mem::take(&mut self.calls), std::mem::take(&mut self.graph));
+        other.spans = std::mem::take(&mut self.spans);
     }
 }
 

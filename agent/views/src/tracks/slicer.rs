@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut};
+use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut, spans::MarkEvents};
 use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, followed_and_unjoined};
 use ftrace_event::syscalls::CallNames;
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
@@ -44,6 +44,7 @@ pub(crate) struct Slicer<'r> {
     lives: Lives,
     followed: Followed,
     graph: GraphEvents,
+    marks: MarkEvents,
     symbols: Arc<SymbolTable>,
     /// For each buffer, the first one that has its name.
     channels: Vec<usize>,
@@ -93,6 +94,7 @@ impl<'r> Slicer<'r> {
             known = known.without_contexts();
         }
         let graph = GraphEvents::of(events);
+        let marks = MarkEvents::of(events, |event| !unjoined.has(event));
         let left_out = LeftOut { begins: unjoined.calls_begin_unseen, ends: unjoined.calls_end_unseen };
         let mut uses = FastMap::default();
         for printer in events.iter() {
@@ -123,6 +125,7 @@ impl<'r> Slicer<'r> {
             lives: Lives::of(events, &followed),
             followed,
             graph,
+            marks,
             symbols: Arc::new(symbols),
             channels,
             first,
@@ -244,6 +247,11 @@ impl<'r> Slicer<'r> {
                 thread = tid.and_then(|tid| self.tracks.thread(tid));
                 let which = (&self.graph, id, tid);
                 self.tracks.graph(at, record.data, which, &*self.symbols, &mut self.sink);
+            } else if self.marks.contains(id) {
+                thread = tid.and_then(|tid| self.tracks.thread(tid));
+                if let Some(mark) = tid.zip(self.marks.read(id, record.data)) {
+                    self.tracks.mark(at, mark, &mut self.sink);
+                }
             }
         }
         let thread = thread.or_else(|| tid.and_then(|tid| self.tracks.thread(tid)));

@@ -102,6 +102,7 @@ const argument = (slice) => {
     return ["woken by", arg > 0 ? threadName(arg - 1) : `an interrupt on CPU ${-1 - arg}`];
   }
   if (kind === KIND.calls && slice.last) return ["returns", arg];
+  if (kind === KIND.counter) return ["value", count(arg)];
   if (kind === KIND.device) return ["bytes", count(arg)];
   if (kind === KIND.gap) return ["events lost", arg ? count(arg) : "not counted"];
   return null;

@@ -158,6 +158,7 @@ const sliceText = (kind, block, at) => {
     const key = block.key[at];
     return key === RUNS ? `CPU ${block.arg[at]}` : key === 4 || key === 0 ? "" : STATES[key]?.[0];
   }
+  if (kind === KIND.counter) return count(block.arg[at]);
   return keyName(kind, block.key[at]);
 };
 

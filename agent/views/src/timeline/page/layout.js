@@ -57,11 +57,14 @@ const threadLines = () => {
   add(KIND.calls, (row) => (index.has_switches ? 0 : row[3]));
   add(KIND.graph, (row) => (index.has_switches ? 0 : row[3]));
   add(KIND.marks, (row) => (index.has_switches ? 0 : row[3]));
+  add(KIND.spans, (row) => (index.has_switches ? 0 : row[3]));
   const threads = [...time.entries()].sort((one, other) => other[1] - one[1]);
   return threads.map(([thread]) => {
     const state = rowsFor(KIND.thread, thread);
     const lanes = state.length ? state.map((row) => [row, 16]) : [];
-    lanes.push(...rowsFor(KIND.calls, thread).map((row) => [row, 12]), ...rowsFor(KIND.graph, thread).map((row) => [row, 12]));
+    for (const kind of [KIND.calls, KIND.spans, KIND.moments, KIND.graph]) {
+      lanes.push(...rowsFor(kind, thread).map((row) => [row, 12]));
+    }
     if (!lanes.length) lanes.push([null, 14]);
     const ran = state.length ? duration(index.rows[state[0]][4]) : "";
     return lineOf(threadName(thread), ran, lanes, { marks: rowsFor(KIND.marks, thread)[0], thread });
@@ -74,6 +77,17 @@ const deviceLines = () => ownersOf(KIND.device).map((device) => {
   return lineOf(`Device ${deviceName(device)}`, count(requests), rows.map((row) => [row, 8]));
 });
 
+/** What programs tell of whole processes. */
+const processLines = () => {
+  const processes = [...new Set([...ownersOf(KIND.processSpans), ...ownersOf(KIND.counter)])].sort((one, other) => one - other);
+  return processes.flatMap((process) => {
+    const spans = rowsFor(KIND.processSpans, process);
+    const lines = rowsFor(KIND.counter, process).map((row) => lineOf(rowName(row), count(index.rows[row][3]), [[row, 14]]));
+    if (spans.length) lines.unshift(lineOf(processName(process), "", spans.map((row) => [row, 12])));
+    return lines;
+  });
+};
+
 const eventLines = (isMarker) => index.events
   .map((event, number) => [event, number])
   .filter(([event]) => event.is_marker === isMarker && event.count > 0)
@@ -83,7 +97,7 @@ const eventLines = (isMarker) => index.events
 /** Makes all lines anew. */
 const layOut = () => {
   const sections = [
-    ["Markers", eventLines(true)], ["CPUs", cpuLines()], ["Block devices", deviceLines()],
+    ["Markers", eventLines(true)], ["Spans and counters", processLines()], ["CPUs", cpuLines()], ["Block devices", deviceLines()],
     ["Threads", threadLines()], ["Events", eventLines(false)],
   ];
   const text = filterText.toLowerCase();

@@ -4,7 +4,8 @@
 let index = null;
 
 /** Kinds of rows, by their numbers. */
-const KIND = { cpu: 0, irq: 1, gap: 2, device: 3, thread: 4, calls: 5, graph: 6, idleGraph: 7, marks: 8, event: 9 };
+const KIND = { cpu: 0, irq: 1, gap: 2, device: 3, thread: 4, calls: 5, graph: 6, idleGraph: 7, marks: 8, event: 9,
+  spans: 10, processSpans: 11, moments: 12, counter: 13 };
 
 /** States of threads, by their numbers: names, and the names of their colours. */
 const STATES = [
@@ -62,6 +63,12 @@ const threadName = (number) => {
   return thread ? `${oneLine(thread[1]) || "?"} ${thread[0]}` : "a thread";
 };
 
+/** A process by its id: the name is that of its first thread. */
+const processName = (id) => {
+  const main = index.threads.find((thread) => thread[0] === id);
+  return `${(main && oneLine(main[1])) || "process"} ${id}`;
+};
+
 const deviceName = (number) => `${Math.floor(number / 2 ** 20)}:${number % 2 ** 20}`;
 
 /** What a key of a row stands for. */
@@ -89,6 +96,10 @@ const rowName = (row) => {
     case KIND.graph: return `functions of ${threadName(owner)}`;
     case KIND.idleGraph: return `functions of idle CPU ${owner}`;
     case KIND.marks: return `events of ${threadName(owner)}`;
+    case KIND.spans: return `spans of ${threadName(owner)}`;
+    case KIND.processSpans: return `spans of ${processName(owner)}`;
+    case KIND.moments: return `moments of ${threadName(owner)}`;
+    case KIND.counter: return `${oneLine(index.labels[lane] ?? "?")} of ${processName(owner)}`;
     default: return oneLine(index.events[owner].name);
   }
 };
