@@ -9,7 +9,8 @@
 //! Such a program may be interrupted by another one at any point (`ring`, `side`).
 
 use agent_ebpf::{
-    CpuControl, END_CUT, EventLedger, LossCause, PAGE_SIZE, STACKS_BYTES, SideEntry, begin_flags,
+    CpuControl, END_CUT, EventLedger, LossCause, PAGE_SIZE, SIDE_RECORD_MAX, STACKS_BYTES, SideEntry,
+    begin_flags,
 };
 
 use crate::{
@@ -59,9 +60,10 @@ mod destination {
     pub(super) const LONG: u64 = 2;
 }
 
-/// Takes space for a record of event `cookie`, of at most `max` bytes (`SIDE_RECORD_MAX` or less), and
-/// writes the common fields. `id` is the event's id, with `begin_flags`; `other` another thread that it is
-/// about, or `NO_OTHER`. Null if it is not recorded.
+/// Takes space for a record of event `cookie`, of at most `max` bytes, and writes the common fields. With
+/// more than `SIDE_RECORD_MAX` the event is lost where it would go through the side queue. `id` is the
+/// event's id, with `begin_flags`; `other` another thread that it is about, or `NO_OTHER`. Null if it is not
+/// recorded.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_begin")]
 extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
@@ -161,6 +163,9 @@ fn begin_in<const OWN: u32>(
     }
     let record = if let Some(time) = ring.acquire() {
         begin_in_page(&mut ring, time, max, frame)
+    } else if max > SIDE_RECORD_MAX as u32 {
+        ring.lose(LossCause::Nested);
+        core::ptr::null_mut()
     } else if stack::any() && stacks != 0 {
         let record = begin_in_queue(&mut ring, cookie, max + STACKS_BYTES as u32, frame);
         if !record.is_null() {

@@ -131,6 +131,14 @@ pub const STORMS: [&str; 5] = [
     "soak::a_profiler_takes_nothing_away",
 ];
 
+/// The tests of `trace_marker` that need no daemon.
+pub const MARKERS: [&str; 4] = [
+    "records_are_those_of_ftrace",
+    "a_shell_writes_and_scopes_and_filters_take_what_they_take",
+    "texts_are_recorded_while_ftrace_is_off",
+    "writes_that_are_not_understood_are_counted_or_are_none",
+];
+
 /// Runs tests of the program `live` in one guest with this kernel: names of its modules, each with names of
 /// tests in it.
 ///

@@ -14,7 +14,7 @@ use analysis::AnalysisError;
 use attach::ProbeError;
 use bpf::LoadError;
 use capture::{CaptureError, FinishError};
-use compile::dynamic::DynamicError;
+use compile::dynamic::{DynamicError, trace_marker::TraceMarkerError};
 use import::ImportError;
 use kernel::events::SelectError;
 use kernel::privileges::{Capabilities, Capability};
@@ -220,8 +220,12 @@ pub(super) fn of_probe(error: &DynamicError) -> ExitCode {
         DynamicError::Spec(_)
         | DynamicError::TooMuch(_)
         | DynamicError::TooMany(_)
-        | DynamicError::Filter(_) => ExitCode::Usage,
-        DynamicError::Hook(_) | DynamicError::NotTraced(_) | DynamicError::Go(_) => ExitCode::Unsupported,
+        | DynamicError::Filter(_)
+        | DynamicError::TraceMarker(TraceMarkerError::Contexts) => ExitCode::Usage,
+        DynamicError::Hook(_)
+        | DynamicError::NotTraced(_)
+        | DynamicError::Go(_)
+        | DynamicError::TraceMarker(_) => ExitCode::Unsupported,
         DynamicError::Symbols(_) => ExitCode::NotPermitted,
         DynamicError::Tracefs(error) => of_tracefs(error),
         DynamicError::Binary(_)

@@ -49,7 +49,7 @@
 //! | [`scope`] | which threads are recorded, by their properties |
 //! | [`context`] | facts about the current thread and CPU, as fields of any event |
 //! | `task` | facts about the current thread, as instructions |
-//! | [`dynamic`] | kprobes, uprobes, USDT markers and function tracers |
+//! | [`dynamic`] | kprobes, uprobes, USDT markers, function tracers and trace_marker |
 //! | [`typed`] | probes on kernel functions by name and type |
 
 pub mod aggregate;

@@ -26,6 +26,10 @@ pub enum Refusal {
     /// A record that ftrace writes itself. Its class has no `perf_probe` and the event no tracepoint
     /// (`kernel/trace/trace_export.c`).
     FtraceInternal,
+    /// What is written to trace_marker. It has no tracepoint either, but programs elsewhere see it, so that
+    /// it is recorded where it is asked for by its name or its system's; a pattern that covers it does not
+    /// make every `write` on the machine slower.
+    OnlyNamed,
     /// A probe on a kernel function, made through `kprobe_events`: takes programs of the kprobe kind only
     /// (`TRACE_EVENT_FL_KPROBE`), which see registers and not the record.
     KprobeEvent,
@@ -50,6 +54,7 @@ impl Refusal {
     pub fn code(self) -> &'static str {
         match self {
             Self::FtraceInternal => "ftrace-internal",
+            Self::OnlyNamed => "only-named",
             Self::KprobeEvent => "kprobe-event",
             Self::UprobeEvent => "uprobe-event",
             Self::FprobeEvent => "fprobe-event",
@@ -80,6 +85,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FtraceInternal => "ftrace writes it itself and no program can see it",
+            Self::OnlyNamed => "patterns leave it out; name it: -e ftrace:print",
             Self::KprobeEvent => {
                 "it was made through kprobe_events, and such events show a program no record"
             }
@@ -105,6 +111,14 @@ pub struct Entry {
     pub name: EventName,
     /// Why it cannot be recorded, if it cannot.
     pub refusal: Option<Refusal>,
+}
+
+impl Entry {
+    /// Why it is not recorded where a selector that [matches](EventSelector::matches) it asks for events.
+    pub fn refusal_of(&self, selector: &EventSelector) -> Option<Refusal> {
+        let is_left_out = self.name.is_trace_marker() && !selector.names_event_or_system(&self.name);
+        self.refusal.or(is_left_out.then_some(Refusal::OnlyNamed))
+    }
 }
 
 /// Every event of this kernel by name, with the ones that cannot be recorded marked.
@@ -143,7 +157,8 @@ impl Catalogue {
         let mut entries: Vec<Entry> = names
             .into_iter()
             .map(|name| {
-                let refusal = refusals.get(&name).copied().or_else(|| Refusal::of_system(name.system()));
+                let of_system = || Refusal::of_system(name.system()).filter(|_| !name.is_trace_marker());
+                let refusal = refusals.get(&name).copied().or_else(of_system);
                 Entry { name, refusal }
             })
             .collect();

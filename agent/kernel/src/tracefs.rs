@@ -122,6 +122,18 @@ pub struct Tracefs {
     origin: Origin,
 }
 
+/// Bits of a device's minor number in the kernel (`MINORBITS`, include/linux/kdev_t.h).
+const MINOR_BITS: u32 = 20;
+
+/// A file as the kernel tells it from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    /// The file system: `super_block.s_dev`.
+    pub device: u32,
+    /// The file in it: `inode.i_ino`.
+    pub inode: u64,
+}
+
 impl Tracefs {
     /// Finds tracefs, or mounts it where no other process sees it.
     pub fn open() -> Result<Self, TracefsError> {
@@ -203,6 +215,14 @@ impl Tracefs {
     pub fn exists(&self, path: &str) -> bool {
         rustix::fs::accessat(&self.root, path, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
             .is_ok()
+    }
+
+    /// What the file is for the kernel, however many mounts of tracefs show it.
+    pub fn file_id(&self, path: &str) -> Result<FileId, TracefsError> {
+        let stat = rustix::fs::statat(&self.root, path, rustix::fs::AtFlags::empty())
+            .map_err(|error| TracefsError::Read { path: path.to_owned(), source: error.into() })?;
+        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        Ok(FileId { device: major << MINOR_BITS | minor, inode: stat.st_ino })
     }
 
     /// The content of a file, as the kernel gives it.

@@ -50,6 +50,9 @@ pub struct EventPlan {
     pub probes: Vec<CaptureProbe>,
     /// The contexts that all events of the channel have, as the format of an event that has nothing else.
     pub shared_contexts: String,
+    /// The rules that select the writes to trace_marker, by their indices in the selection; the last one says
+    /// what is wanted of them.
+    pub(super) trace_marker: Vec<usize>,
     /// What the channels before this one have.
     pub(super) earlier: Earlier,
     /// Events that the channel records already.
@@ -114,7 +117,8 @@ impl EventPlan {
         wanted: Wanted<'_>,
     ) -> Result<Self, PlanError> {
         let mut systems: BTreeMap<&str, Vec<EventName>> = BTreeMap::new();
-        for event in &selection.events {
+        // The formats of ftrace's own events are in every file.
+        for event in selection.events.iter().filter(|event| !event.name.is_ftrace_internal()) {
             systems.entry(event.name.system()).or_default();
         }
         let all = if all_formats { tracefs.event_names().map_err(PlanError::whole)? } else { Vec::new() };
@@ -164,6 +168,8 @@ impl EventPlan {
             plan.systems.push((system.to_owned(), formats.into_iter().map(stored).collect()));
         }
         plan.hooks = lanes.fast.ok().and_then(FastLane::into_hooks);
+        let marker = selection.events.iter().find(|event| event.name.is_trace_marker());
+        plan.trace_marker = marker.map_or_else(Vec::new, |event| event.rules.clone());
         Ok(plan)
     }
 
@@ -277,6 +283,13 @@ impl EventPlan {
             self.events.iter().find(|event| event.required && recorded.contains_key(&event.name))
         {
             return Err(rules.at.field("rules", NameTaken::Recorded(named.name.clone())));
+        }
+        let marker = EventName::trace_marker();
+        if recorded.contains_key(&marker.to_string()) {
+            if rules.naming(&self.trace_marker, &marker).is_some() {
+                return Err(rules.at.field("rules", NameTaken::Recorded(marker.to_string())));
+            }
+            self.trace_marker.clear();
         }
         self.events.retain(|event| !recorded.contains_key(&event.name));
         self.recorded = recorded;

@@ -129,6 +129,9 @@ impl Kernel<'_> {
     }
 
     fn of_tracepoint(&self, asked: &Asked<'_>, name: &EventName) -> Result<Side, PlanError> {
+        if name.is_ftrace_internal() {
+            return Err(asked.wrong(format!("a map cannot count {name}, which has no tracepoint")));
+        }
         let described = self.tracefs.event_format(name).map_err(|error| asked.refuse(error))?;
         let unusable = |error: &dyn std::fmt::Display| asked.wrong(format!("cannot count {name}: {error}"));
         let format = Format::parse(&described.text).map_err(|error| unusable(&error))?;

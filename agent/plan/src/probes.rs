@@ -7,6 +7,7 @@ use super::{
 };
 use ::kernel::btf::{Btf, BtfError};
 use ::kernel::tracefs::Tracefs;
+use compile::dynamic::trace_marker;
 use compile::dynamic::{DynamicError, Environment, Planned, function, graph, kernel, usdt, user};
 use compile::filter::Facts;
 use compile::plan::ProbePlan;
@@ -108,6 +109,10 @@ impl Probes<'_> {
         let one = |planned: Result<ProbePlan, DynamicError>| planned.map(Planned::from);
         let tracefs = self.tracefs;
         let planned = match &asked.spec.what {
+            What::Events(_) if self.is_of_trace_marker(asked, events) => {
+                let btf = self.btf(asked)?;
+                one(trace_marker::writes(btf, tracefs, &rule()))
+            }
             What::Events(_) | What::Exclude(_) => Ok(Planned::default()),
             What::Kprobe(text) | What::Kretprobe(text) => {
                 let returns = matches!(asked.spec.what, What::Kretprobe(_));
@@ -133,6 +138,16 @@ impl Probes<'_> {
         planned.map_err(|error| asked.refuse(error))
     }
 
+    /// Whether the rule is the one that says what is wanted of the writes to trace_marker.
+    fn is_of_trace_marker(&self, asked: Asked<'_>, events: &EventPlan) -> bool {
+        events.trace_marker.last().is_some_and(|&index| self.rules.selecting(index).0 == asked.number)
+    }
+
+    fn btf(&self, asked: Asked<'_>) -> Result<&Btf, PlanError> {
+        let why = |error: &BtfError| Why::Unsupported(format!("it needs the kernel's types: {error}"));
+        self.btf.map_err(|error| asked.refuse(why(error)))
+    }
+
     fn typed(
         &self,
         asked: Asked<'_>,
@@ -140,9 +155,7 @@ impl Probes<'_> {
         end: End,
         rule: &ProbeRule<'_>,
     ) -> Result<Planned, PlanError> {
-        let btf = self.btf.map_err(|error| {
-            asked.refuse(Why::Unsupported(format!("it needs the kernel's types: {error}")))
-        })?;
+        let btf = self.btf(asked)?;
         let planned = Types::of_kernel(btf).plan(text, end, rule).map_err(|error| asked.refuse(error))?;
         Ok(Planned::from(planned))
     }

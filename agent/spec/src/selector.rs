@@ -34,6 +34,16 @@ impl EventName {
         &self.name
     }
 
+    /// The texts that programs write to trace_marker.
+    pub fn trace_marker() -> Self {
+        Self::new("ftrace", "print")
+    }
+
+    /// Whether this is [`trace_marker`](Self::trace_marker)'s event.
+    pub fn is_trace_marker(&self) -> bool {
+        self.is_ftrace_internal() && &*self.name == "print"
+    }
+
     /// Whether this is one of the records that ftrace writes itself: function entries, stacks, prints.
     pub fn is_ftrace_internal(&self) -> bool {
         &*self.system == "ftrace"
@@ -119,6 +129,12 @@ impl EventSelector {
                 glob::matches(system, event.system()) && glob::matches(name, event.name())
             }
         }
+    }
+
+    /// Whether it names `event` itself or its system, rather than a pattern that matches one of them.
+    pub fn names_event_or_system(&self, event: &EventName) -> bool {
+        let (system, name) = self.parts();
+        self.names(event) || system.unwrap_or(name) == event.system()
     }
 
     /// Whether it names `event` itself, rather than a set that has it.

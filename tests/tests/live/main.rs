@@ -77,6 +77,7 @@ mod switches;
 mod time_namespace;
 mod top;
 mod trace_cmd_net;
+mod trace_marker;
 mod tracking;
 mod types;
 mod verifier;

@@ -19,6 +19,7 @@ fn threads_are_tracked_and_files_rotate(kernel: &Kernel) {
                 "tracking",
                 &["ids_of_namespaces_are_tracked", "what_is_tracked_changes_exactly_when_it_is_said"],
             ),
+            ("trace_marker", &guest::MARKERS),
         ],
     );
 }

@@ -3,7 +3,7 @@
 
 use vm_tests::{
     Kernel,
-    guest::{STORMS, integration_tests},
+    guest::{MARKERS, STORMS, integration_tests},
     on_kernels,
 };
 
@@ -20,6 +20,7 @@ fn programs_load_and_records_equal_ftraces(kernel: &Kernel) {
             // cookies.
             ("oracle", &["raw_syscalls", "syscalls", "network", "sched"]),
             ("lanes", &["what_takes_the_generic_lane_is_told_in_one_line"]),
+            ("trace_marker", &MARKERS),
         ],
     );
 }

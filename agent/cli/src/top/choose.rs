@@ -114,7 +114,7 @@ fn counted(
             other => return Err(CliError::Usage(format!("top cannot count {}", other.kind()))),
         };
         let mut is_there = false;
-        for entry in catalogue.matching(selector).filter(|entry| entry.refusal.is_none()) {
+        for entry in catalogue.matching(selector).filter(|entry| entry.refusal_of(selector).is_none()) {
             is_there = true;
             if excluded(&entry.name) {
                 continue;

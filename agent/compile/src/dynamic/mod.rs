@@ -17,6 +17,7 @@
 //! | [`kernel`] | kprobes: functions of the kernel |
 //! | [`user`] | uprobes: functions of binaries |
 //! | [`usdt`] | markers in binaries |
+//! | [`trace_marker`] | what programs write to ftrace's file of this name |
 
 mod compile;
 mod fetch;
@@ -29,6 +30,7 @@ mod spec;
 mod stage;
 #[cfg(test)]
 mod tests;
+pub mod trace_marker;
 pub mod usdt;
 pub mod user;
 
@@ -107,6 +109,9 @@ pub enum DynamicError {
          nevertheless)", .0.display()
     )]
     Go(PathBuf),
+    /// Writes to trace_marker cannot be recorded.
+    #[error(transparent)]
+    TraceMarker(#[from] trace_marker::TraceMarkerError),
     /// Its filter.
     #[error(transparent)]
     Filter(#[from] ProbeFilterError),

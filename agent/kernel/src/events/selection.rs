@@ -148,9 +148,10 @@ impl Catalogue {
             let mut found = false;
             let mut recordable = false;
             let mut named = None;
-            for Entry { name, refusal } in self.matching(selector) {
+            for entry in self.matching(selector) {
+                let name = &entry.name;
                 found = true;
-                match *refusal {
+                match entry.refusal_of(selector) {
                     None => {
                         recordable = true;
                         chosen.entry(name).or_default().push(index);

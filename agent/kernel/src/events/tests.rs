@@ -141,11 +141,22 @@ fn an_unrecordable_event_is_an_error_by_name_and_skipped_by_wildcard() {
     let selection = catalogue().select(&[rule("all")], false).unwrap();
     assert_eq!(selection.skipped.len(), 12);
     assert!(
-        selection
-            .skipped
-            .contains(&Skipped { name: EventName::new("ftrace", "print"), reason: Refusal::FtraceInternal })
+        selection.skipped.contains(&Skipped { name: EventName::trace_marker(), reason: Refusal::OnlyNamed })
     );
-    assert!(message("ftrace:*").starts_with("no event is left to record: 0 excluded, 2 cannot"));
+    assert!(message("ftrace:func*").starts_with("no event is left to record: 0 excluded, 1 cannot"));
+}
+
+#[test]
+fn trace_marker_is_recorded_where_it_or_its_system_is_named() {
+    for selector in ["ftrace:print", "print", "ftrace", "ftrace:*", "ftrace:pr*"] {
+        assert_eq!(select(&[rule(selector)]), ["ftrace:print"], "{selector}");
+    }
+    for selector in ["all", "*:*", "*:print", "f*", "ftr*:print", "prin?"] {
+        let selected = catalogue().select(&[rule(selector)], false);
+        let recorded = selected.map(|selection| selection.events).unwrap_or_default();
+        assert!(recorded.iter().all(|event| !event.name.is_trace_marker()), "{selector}");
+    }
+    assert!(select(&[rule("all"), rule("ftrace")]).contains(&"ftrace:print".to_owned()));
 }
 
 #[test]
