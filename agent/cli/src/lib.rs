@@ -49,6 +49,7 @@ pub mod daemon;
 pub mod diff;
 mod dispositions;
 pub mod doctor;
+mod ending;
 mod error;
 mod examples;
 pub mod exit;

@@ -46,6 +46,7 @@ use self::{
 use super::{
     CliError,
     command::{self, Inherit},
+    ending::wait_for_ends,
     new_files::NewFileArgs,
     progress::{self, ProgressLine},
     signals::{Asked, Signals},
@@ -58,7 +59,7 @@ use ::spec::TraceClock;
 use ::spec::{LaneChoice, StringLimit};
 use ::spec::{RecordingSpec, TraceFormat};
 use analysis::answers::Topic;
-use capture::{Ending, Finished, Recorded, Session, Stats, finish};
+use capture::{CaptureError, Ending, Finished, Recorded, Session, Stats, finish};
 use plan::Plan;
 use tracedat::Compression;
 
@@ -387,8 +388,11 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
     let mut meanwhile = target.map(pipe::Target::place).transpose()?;
     let planned = meanwhile.as_ref().map(|meanwhile| meanwhile.planned(&spec));
-    let plan = Plan::make(planned.as_ref().unwrap_or(&spec))
-        .map_err(|error| Refused::error(error, args.spec.is_none()))?;
+    let planned = planned.as_ref().unwrap_or(&spec);
+    let plan = Plan::make(planned).map_err(|error| Refused::error(error, args.spec.is_none()))?;
+    if !plan.options.channels.is_empty() {
+        wait_for_ends(&planned.file.path).map_err(CaptureError::Spool)?;
+    }
     signals.block_ends().map_err(CliError::system("block signals"))?;
     // From here on its thread takes no signal.
     let mut viewers = Viewers::listen(&spec, args.live.live_bind)?;

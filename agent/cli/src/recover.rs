@@ -3,21 +3,13 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::Ordering,
-    time::{Duration, Instant},
 };
 
 use clap::Args;
 
-use super::{CliError, exit::ExitCode, new_files::NewFileArgs, rewriting, summary};
-use capture::{FinishError, LostManifest, Spool, SpoolError, recover};
+use super::{CliError, ending::wait_for_end, exit::ExitCode, new_files::NewFileArgs, rewriting, summary};
+use capture::{FinishError, LostManifest, Spool, recover};
 use stdx::output::Output;
-
-/// How long a process that is ending may take to close its spool: many times what thousands of perf
-/// events take.
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// How often it is looked whether it has.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Recover the trace.dat of a recording that was killed
 ///
@@ -82,21 +74,6 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
         }
     }
     failed.map_or(Ok(ExitCode::Ok.code()), Err)
-}
-
-/// Waits for a recorder that is ending, and says so.
-fn wait_for_end(path: &Path) -> Result<(), SpoolError> {
-    let (begun, mut is_told) = (Instant::now(), false);
-    Spool::wait_for_end(path, |process| {
-        if !is_told {
-            super::tell(&format!(
-                "tracer-agent: process {process}, which recorded, is ending; waiting for its end"
-            ));
-            is_told = true;
-        }
-        std::thread::sleep(LOOK);
-        begun.elapsed() < PATIENCE
-    })
 }
 
 fn recover_one(path: &Path, output: Option<Output>, quiet: bool) -> Result<(), CliError> {

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::Read as _,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
+    process::Stdio,
 };
 
 use integration_tests::harness::{
@@ -166,7 +169,7 @@ fn the_duration_ends_the_recording() {
     fs::create_dir(&own).unwrap();
     let args = ["record", "-e", "sched:sched_switch", "--duration", "200ms", "sh", "-c", script];
     // Not through a pipe: the command holds it open.
-    let status = agent(&own, args).stderr(std::process::Stdio::null()).status().unwrap();
+    let status = agent(&own, args).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(0));
     check(&own, "sched_switch");
     let go = other.path().join("go");
@@ -260,6 +263,31 @@ fn a_recording_starts_while_everything_is_still_being_detached() {
         }
     }
     wait_for("the detacher's end", || (!is_detaching(&first)).then_some(()));
+}
+
+#[test]
+fn a_recorder_of_the_same_file_that_is_ending_is_waited_for() {
+    // The one that has locked the spool is a zombie; what it has started holds the lock, as the kernel holds
+    // that of a process whose events it is closing.
+    const HOLDS: &str = r#"use Fcntl ":flock"; open(my $lock, "+<", shift) or die; flock($lock, LOCK_EX) or die;
+        my $parent = $$; exit 0 if fork; select undef, undef, undef, 0.01 while getppid == $parent;
+        $| = 1; print "held"; <STDIN>"#;
+    let dir = tempfile::tempdir().unwrap();
+    let spool = dir.path().join("trace.dat.spool");
+    fs::DirBuilder::new().mode(0o700).create(&spool).unwrap();
+    fs::write(spool.join("lock"), "").unwrap();
+    let mut ends = std::process::Command::new("perl");
+    ends.args(["-e", HOLDS]).arg(spool.join("lock")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut ends = ends.spawn().unwrap();
+    let mut held = [0; 4];
+    ends.stdout.as_mut().unwrap().read_exact(&mut held).unwrap();
+    let mut recording = Running::start(&mut agent(dir.path(), ["record", "-e", "sched", "true"]));
+    recording.wait_until_said(&format!("process {}", ends.id()), 1);
+    assert!(!recording.has_ended() && !dir.path().join("trace.dat").exists());
+    drop(ends.stdin.take());
+    recording.wait().expect(0);
+    assert_eq!(files(dir.path()), ["trace.dat"]);
+    ends.wait().unwrap();
 }
 
 /// A recording beside seven others: its rules, and which lines of what a caller does it has to have, once
