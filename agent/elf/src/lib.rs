@@ -37,6 +37,7 @@
 //! | [`symbols`] | functions of every symbol table: `.symtab`, `.dynsym`, a separate debug file, `.gnu_debugdata` |
 //! | [`indirect`] | functions that choose their implementation when a program starts |
 //! | `slots` | where a binary has the implementations' addresses stored |
+//! | [`returns`] | where functions return |
 //! | `debug_file` | symbols that a distribution keeps in another file |
 //! | [`usdt`] | markers of `sys/sdt.h`, their arguments and semaphores |
 //! | `open` | a binary that stays open while it is read |
@@ -55,6 +56,7 @@ mod mapped;
 mod open;
 mod overlays;
 mod resolver;
+pub mod returns;
 mod slots;
 pub mod symbols;
 pub mod usdt;
