@@ -89,12 +89,13 @@ impl AttachPoint for Hook {
                     Some(address) => sys::ProbeLocation::Address(address.wrapping_add(*offset)),
                     None => sys::ProbeLocation::Named(symbol, *offset),
                 };
-                return link_probe(program, unit.open(location, 0, *returns)).map(alone);
+                return link_probe(program, unit.open(location, 0, *returns), 0).map(alone);
             }
-            Self::User { path, offset, reference_counter, returns } => {
+            Self::User { path, offset, cookie, reference_counter, returns } => {
                 let unit = Unit::uprobe().ok_or(NoSuchHook::Uprobes)?;
                 let location = sys::ProbeLocation::Named(path, *offset);
-                return link_probe(program, unit.open(location, *reference_counter, *returns)).map(alone);
+                let event = unit.open(location, *reference_counter, *returns);
+                return link_probe(program, event, *cookie).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
                 let end = if *returns { FunctionEnd::Return } else { FunctionEnd::Entry };
@@ -103,13 +104,13 @@ impl AttachPoint for Hook {
             Self::KernelCalls { addresses } => {
                 (link, sys::link_kprobes(program, addresses, FunctionEnd::Both))
             }
-            Self::UserOffsets { path, offsets, reference_counters, returns } => {
-                (link, sys::link_uprobes(program, path, offsets, reference_counters, *returns))
+            Self::UserOffsets { path, offsets, cookies, reference_counters, returns } => {
+                (link, sys::link_uprobes(program, path, offsets, cookies, reference_counters, *returns))
             }
             Self::Tracepoint { id } => {
                 let carrier = sys::open_tracepoint(*id)
                     .map_err(|source| HookError::Refused { step: "perf_event_open", source })?;
-                return Ok(Attachment { link: link_event(program, &carrier)?, carrier: Some(carrier) });
+                return Ok(Attachment { link: link_event(program, &carrier, 0)?, carrier: Some(carrier) });
             }
             Self::Entry { .. } | Self::Exit { .. } => {
                 ("BPF_RAW_TRACEPOINT_OPEN", sys::attach_tracing(program))
@@ -125,13 +126,18 @@ impl AttachPoint for Hook {
     }
 }
 
-fn link_probe(program: BorrowedFd<'_>, event: io::Result<OwnedFd>) -> Result<OwnedFd, HookError> {
-    link_event(program, &event.map_err(|source| HookError::Refused { step: "perf_event_open", source })?)
+fn link_probe(
+    program: BorrowedFd<'_>,
+    event: io::Result<OwnedFd>,
+    cookie: u64,
+) -> Result<OwnedFd, HookError> {
+    let event = event.map_err(|source| HookError::Refused { step: "perf_event_open", source })?;
+    link_event(program, &event, cookie)
 }
 
-fn link_event(program: BorrowedFd<'_>, event: &OwnedFd) -> Result<OwnedFd, HookError> {
+fn link_event(program: BorrowedFd<'_>, event: &OwnedFd, cookie: u64) -> Result<OwnedFd, HookError> {
     // The link keeps the event.
-    sys::link_perf_event(program, event.as_fd(), 0)
+    sys::link_perf_event(program, event.as_fd(), cookie)
         .map_err(|source| HookError::Refused { step: "BPF_LINK_CREATE", source })
 }
 

@@ -470,15 +470,17 @@ pub fn link_kprobes(program: BorrowedFd<'_>, addresses: &[u64], end: FunctionEnd
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
-/// Attaches a program to many offsets of a file. `reference_counters` is empty or as long as `offsets`, which
-/// the caller has made sure of.
+/// Attaches a program to many offsets of a file. `cookies` and `reference_counters` are empty or as long as
+/// `offsets`, which the caller has made sure of.
 pub fn link_uprobes(
     program: BorrowedFd<'_>,
     path: &CStr,
     offsets: &[u64],
+    cookies: &[u64],
     reference_counters: &[u64],
     returns: bool,
 ) -> io::Result<OwnedFd> {
+    let if_any = |numbers: &[u64]| if numbers.is_empty() { 0 } else { numbers.as_ptr() as u64 };
     let mut attr = LinkUprobes {
         prog_fd: program.as_raw_fd() as u32,
         target_fd: 0,
@@ -486,12 +488,8 @@ pub fn link_uprobes(
         flags: 0,
         path: path.as_ptr() as u64,
         offsets: offsets.as_ptr() as u64,
-        reference_counters: if reference_counters.is_empty() {
-            0
-        } else {
-            reference_counters.as_ptr() as u64
-        },
-        cookies: 0,
+        reference_counters: if_any(reference_counters),
+        cookies: if_any(cookies),
         count: offsets.len() as u32,
         multi_flags: if returns { MULTI_RETURN } else { 0 },
         pid: 0,

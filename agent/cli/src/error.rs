@@ -225,6 +225,7 @@ pub(super) fn of_probe(error: &DynamicError) -> ExitCode {
         DynamicError::Hook(_)
         | DynamicError::NotTraced(_)
         | DynamicError::Go(_)
+        | DynamicError::GoResult
         | DynamicError::TraceMarker(_) => ExitCode::Unsupported,
         DynamicError::Symbols(_) => ExitCode::NotPermitted,
         DynamicError::Tracefs(error) => of_tracefs(error),

@@ -57,6 +57,8 @@ pub enum Hook {
         path: OpenBinary,
         /// Offset in the file.
         offset: u64,
+        /// What the program is given there (`bpf_get_attach_cookie`).
+        cookie: u64,
         /// Offset in the file of a 16-bit counter that the kernel raises while the probe is there; 0 if there
         /// is none.
         reference_counter: u64,
@@ -69,6 +71,8 @@ pub enum Hook {
         path: OpenBinary,
         /// Offsets in the file.
         offsets: Vec<u64>,
+        /// As of [`Hook::User`], for each offset; or none.
+        cookies: Vec<u64>,
         /// As of [`Hook::User`], for each offset; or none.
         reference_counters: Vec<u64>,
         /// The returns from the functions that begin there.

@@ -34,7 +34,7 @@ pub struct ProbeRule<'a> {
     pub facts: &'a Facts,
     /// The id that the event will have.
     pub id: u16,
-    /// Whether to make probes that may end processes.
+    /// Whether to make the kernel's own probes at returns of Go's functions, which may end processes.
     pub force: bool,
 }
 

@@ -8,19 +8,24 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use object::Object as _;
+use object::{Object as _, ObjectSection as _};
 
 use self::collect::Collector;
 pub use self::names::nearest_names;
 use self::names::{demangle, without_parameters};
 use super::{
     BinaryError, OpenBinary, debug_file,
-    file::{Machine, READ_MAX, with_binary},
+    file::{Machine, Parsed, READ_MAX, with_binary},
 };
 use stdx::input::glob;
 
 /// What the linker of Go says of a program (debug/buildinfo of its library).
 const GO_SECTION: &str = ".go.buildinfo";
+/// How it begins. The byte after next has flags.
+const GO_MAGIC: &[u8] = b"\xff Go buildinf:";
+const GO_FLAGS_AT: usize = 15;
+/// The version of Go is in the section itself, as from Go 1.18 on; before, its address was.
+const GO_INLINE: u8 = 2;
 
 /// The table that a function was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -126,9 +131,28 @@ pub struct Functions {
     debug_file: Option<PathBuf>,
     build_id: String,
     stripped: bool,
-    go: bool,
+    go: Option<GoCode>,
     /// Where in the file code is.
     code: Vec<Range<u64>>,
+}
+
+/// Code of Go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GoCode {
+    /// Whether its functions return their results in registers, as from Go 1.17 on (ABIInternal; Go 1.18 is
+    /// the first that can be told apart); else they are on the stack.
+    pub returns_in_registers: bool,
+}
+
+impl GoCode {
+    /// That of a binary, if it has any.
+    fn of(file: &Parsed<'_>) -> Option<Self> {
+        let section = file.section_by_name(GO_SECTION)?;
+        let head = section.data_range(section.address(), GO_FLAGS_AT as u64 + 1).ok().flatten();
+        let is_inline =
+            head.is_some_and(|head| head.starts_with(GO_MAGIC) && head[GO_FLAGS_AT] & GO_INLINE != 0);
+        Some(Self { returns_in_registers: is_inline })
+    }
 }
 
 /// Why a symbol that exists cannot have a probe.
@@ -291,7 +315,7 @@ impl Functions {
             let path = binary.path().to_owned();
             let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());
             let (entries, stripped, code) = (functions, !complete, segments.code());
-            let go = file.section_by_name(GO_SECTION).is_some();
+            let go = GoCode::of(file);
             Ok(Self { path, machine, entries, others, debug_file, build_id, stripped, go, code })
         })
     }
@@ -321,8 +345,8 @@ impl Functions {
         self.stripped
     }
 
-    /// Whether it has code of Go, whose stacks move.
-    pub fn is_go(&self) -> bool {
+    /// Its code of Go, whose stacks move.
+    pub fn go(&self) -> Option<GoCode> {
         self.go
     }
 

@@ -308,7 +308,7 @@ pub struct RuleSpec {
     /// own threads are left out all the same.
     #[serde(default, skip_serializing_if = "is_false")]
     pub every_thread: bool,
-    /// Make probes that are refused because they may end processes: of returns of Go's functions.
+    /// Make the kernel's own probes at returns of Go's functions, which may end processes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub force: bool,
     /// Only those that match, in the language of [`RuleSpec::language`].

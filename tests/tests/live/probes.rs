@@ -10,8 +10,8 @@ use std::{
 };
 
 use integration_tests::{
-    binaries::{Link, tool},
-    harness::{Ended, Ledger, agent, run},
+    binaries::{Link, nm, tool},
+    harness::{Ended, Ledger, agent, program, run},
     probe_program::{Probed, build, build_rust},
     trace_cmd,
 };
@@ -48,6 +48,13 @@ fn stock_texts(dir: &Path, event: &str) -> Vec<String> {
     assert!(!report.contains("FAILED TO PARSE"), "{report}");
     let text = |line: &str| line.split_once(&marker).map(|(_, text)| text.trim().to_owned());
     report.lines().filter_map(text).collect()
+}
+
+/// The map that a recording with these arguments counts in.
+fn count(dir: &Path, args: &[&str]) -> serde_json::Value {
+    let ended = run(agent(dir, ["record", "--json"]).args(args)).expect(0);
+    let map = ended.out.lines().find(|line| line.starts_with('{')).unwrap();
+    serde_json::from_str(map).unwrap()
 }
 
 /// Uprobe events of ftrace in an instance of their own.
@@ -544,23 +551,152 @@ fn a_function_that_chooses_is_the_implementation_of_the_process() {
     waiting.wait().unwrap();
 }
 
+/// A Go program whose functions return in several ways, on several threads: each of 8 goroutines calls `pick`
+/// 300 times, and `grow`, whose 201 nested calls make its stack move, 3 times.
+const GOPHER: &str = r#"
+package main
+
+import "runtime"
+
+//go:noinline
+func pick(n int) int {
+	switch {
+	case n%3 == 0:
+		return n * 2
+	case n%3 == 1:
+		runtime.Gosched()
+		return n + 1000
+	}
+	return -n
+}
+
+//go:noinline
+func grow(depth int) int {
+	var room [256]byte
+	room[depth%256] = byte(depth)
+	if depth == 0 {
+		return int(room[1])
+	}
+	return grow(depth-1) + 1
+}
+
+func main() {
+	sums := make(chan int)
+	for g := 0; g < 8; g++ {
+		go func() {
+			sum := 0
+			for n := 0; n < 300; n++ {
+				sum += pick(n)
+				if n%100 == 0 {
+					sum += grow(200)
+				}
+			}
+			sums <- sum
+		}()
+	}
+	total := 0
+	for g := 0; g < 8; g++ {
+		total += <-sums
+	}
+	println(total)
+}
+"#;
+
+/// Builds a program of Go in `dir`.
+fn build_go(dir: &Path) -> std::path::PathBuf {
+    fs::write(dir.join("gopher.go"), GOPHER).unwrap();
+    let mut go = program(dir, "go", ["build", "-o", "gopher", "gopher.go"]);
+    go.env("GOCACHE", dir.join("cache")).env("GO111MODULE", "off").env("GOFLAGS", "");
+    run(&mut go).expect(0);
+    dir.join("gopher")
+}
+
 #[test]
-fn returns_of_go_are_refused() {
+fn returns_of_go_are_probed_at_their_instructions() {
+    const UNSUPPORTED: i32 = 111;
+    const GOROUTINES: usize = 8;
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let gopher = build_go(dir);
+    let file = gopher.to_str().unwrap();
+    let probes = ["picked", "called", "grown"].map(|name| {
+        let function = if name == "grown" { "grow" } else { "pick" };
+        let argument = if name == "called" { "n=%ax:s64" } else { "result=$retval:s64" };
+        format!("{name}={file}:main.{function} {argument}")
+    });
+    let [picked, called, grown] = &probes;
+    let sum = run(&mut program::<&str>(dir, file, [])).expect(0).err;
+    let args = ["--uretprobe", picked, "--uprobe", called, "--uretprobe", grown];
+    assert!(record(dir, &args, &gopher, &[]).err.contains(sum.trim()), "the program does what it did");
+    let values = |event: &str, name: &str| {
+        let mut counted = BTreeMap::new();
+        for text in stock_texts(dir, event) {
+            let value: i64 = text.split_once(&format!("{name}=")).unwrap().1.parse().unwrap();
+            *counted.entry(value).or_insert(0) += 1;
+        }
+        counted
+    };
+    let result = |n: i64| match n % 3 {
+        0 => n * 2,
+        1 => n + 1000,
+        _ => -n,
+    };
+    // A call whose stack has to grow first, or that is preempted, begins twice.
+    let called = values("called", "n");
+    assert!((0..300).all(|n| called.get(&n).is_some_and(|times| *times >= GOROUTINES)), "{called:?}");
+    let mut results = BTreeMap::new();
+    (0..300).for_each(|n| *results.entry(result(n)).or_insert(0) += GOROUTINES);
+    assert_eq!(values("picked", "result"), results);
+    assert_eq!(values("grown", "result"), (0..=200).map(|depth| (depth, 3 * GOROUTINES)).collect());
+    // The function is the one that returns, and what it returns to is in its caller.
+    let functions = nm(dir, &[file]);
+    let in_function = |address: u64, name: &str| {
+        let next = functions.values().filter(|other| **other > functions[name]).min().unwrap();
+        (functions[name]..*next).contains(&address)
+    };
+    for text in stock_texts(dir, "picked") {
+        let addresses = text.trim_start_matches('(').split_once(')').unwrap().0;
+        let (function, caller) = addresses.split_once(" <- ").unwrap();
+        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+        assert_eq!(number(function), functions["main.pick"], "{text}");
+        assert!(in_function(number(caller), "main.main.func1"), "{text}");
+    }
+
+    // A pattern, whose functions have an event each, and a count.
+    record(dir, &["--uretprobe", &format!("{file}:main.[pg]*")], &gopher, &[]);
+    let events = ["main_pick__return", "main_grow__return"].map(|event| stock_texts(dir, event).len());
+    assert_eq!(events, [2400, 201 * 3 * GOROUTINES]);
+    let counted = format!("uretprobe {picked}");
+    assert_eq!(count(dir, &["--count", &counted, file])["entries"][0]["count"], 2400);
+
+    // What is not known to return anywhere is refused.
+    refused(dir, "--uretprobe", &format!("{file}:runtime.goexit.abi0"), UNSUPPORTED, &["--force"]);
+    tool(dir, "strip", &["-o", "stripped", file]);
+    let offset = format!("{}:{:#x}", dir.join("stripped").display(), functions["main.pick"] - 0x40_0000);
+    refused(dir, "--uretprobe", &offset, UNSUPPORTED, &["ends", "--force"]);
+}
+
+#[test]
+fn returns_of_old_go_are_without_their_results() {
     const UNSUPPORTED: i32 = 111;
     let scratch = Scratch::new();
     let dir = scratch.path();
     let Probed { file, .. } = build(dir, Link::Pie);
-    // What tells a Go program; this one survives the probe.
-    fs::write(dir.join("buildinfo"), "\u{ff} Go buildinf:").unwrap();
+    // What tells a Go program, without the version that Go 1.18 and later have there; this one is of C.
+    fs::write(dir.join("buildinfo"), b"\xff Go buildinf:\x08\0").unwrap();
     let (from, section) = (file.to_str().unwrap(), ".go.buildinfo=buildinfo");
     tool(dir, "objcopy", &["--add-section", section, from, "gopher"]);
     let gopher = dir.join("gopher");
     let probe = format!("back={}:work", gopher.display());
-    refused(dir, "--uretprobe", &probe, UNSUPPORTED, &["Go", "--force"]);
-    refused(dir, "--count", &format!("uretprobe {probe}"), UNSUPPORTED, &["Go", "--force"]);
-    record(dir, &["--uretprobe", &probe, "--force"], &gopher, &["3"]);
-    assert_eq!(stock_texts(dir, "back").len(), 5);
-    record(dir, &["--uprobe", &probe], &gopher, &["3"]);
+    for asks in ["n=$retval", "text=+0($retval):string"] {
+        refused(dir, "--uretprobe", &format!("{probe} {asks}"), UNSUPPORTED, &["$retval"]);
+    }
+    refused(dir, "--count", &format!("uretprobe {probe} n=$retval by n"), UNSUPPORTED, &["$retval"]);
+    for force in [&[][..], &["--force"]] {
+        record(dir, &[&["--uretprobe", &probe], force].concat(), &gopher, &["3"]);
+        assert_eq!(stock_texts(dir, "back").len(), 5);
+    }
+    record(dir, &["--uretprobe", &format!("{probe} n=$retval"), "--force"], &gopher, &["3"]);
     assert_eq!(stock_texts(dir, "back").len(), 5);
 }
 

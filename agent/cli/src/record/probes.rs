@@ -79,11 +79,13 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE")]
     pub uprobe: Vec<String>,
 
-    /// Record the return of a function of a program or library, with $retval
+    /// Record the return of a function of a program or library, with $retval; in Go programs at its return
+    /// instructions
     #[arg(long, value_name = "PROBE")]
     pub uretprobe: Vec<String>,
 
-    /// Make probes that are refused because they may end processes: --uretprobe of Go programs
+    /// Make the kernel's own return probes in Go programs, which may end their processes. Without it,
+    /// --uretprobe puts its probes on their return instructions
     #[arg(long)]
     pub force: bool,
 

@@ -46,6 +46,7 @@ const HELPER_PROBE_READ_USER_STR: i32 = 114;
 const HELPER_PROBE_READ_KERNEL_STR: i32 = 115;
 const HELPER_COPY_FROM_USER: i32 = 148;
 const HELPER_GET_FUNC_IP: i32 = 173;
+const HELPER_GET_ATTACH_COOKIE: i32 = 174;
 
 /// Why there is no program for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +83,8 @@ pub(super) enum FunctionAddress {
         /// `uprobe_task.vaddr`.
         vaddr: u32,
     },
+    /// The program is at an instruction, and the cookie says how many bytes that is behind the function.
+    BeforeCookie,
 }
 
 /// What to compile.
@@ -259,6 +262,15 @@ impl Compiler<'_> {
             self.function_address();
             return;
         }
+        if returns && self.program.function == FunctionAddress::BeforeCookie {
+            // The return instruction is about to take the address from there.
+            let (zero, done) = (self.code.label(), self.code.label());
+            self.register(R9, registers::STACK);
+            self.read_long(0, true, zero);
+            self.code.bind(done);
+            self.elsewhere.push(Elsewhere::Zero { here: zero, back: done });
+            return;
+        }
         self.register(R9, registers::INSTRUCTION);
         if !returns && self.program.address == ProbeAddress::BehindBreakpoint {
             self.code.alu_imm(Alu::Sub, R9, 1);
@@ -271,6 +283,12 @@ impl Compiler<'_> {
                 self.code.alu(Alu::Mov, R1, R6);
                 self.code.call_helper(HELPER_GET_FUNC_IP);
                 self.code.alu(Alu::Mov, R9, R0);
+            }
+            FunctionAddress::BeforeCookie => {
+                self.code.alu(Alu::Mov, R1, R6);
+                self.code.call_helper(HELPER_GET_ATTACH_COOKIE);
+                self.register(R9, registers::INSTRUCTION);
+                self.code.alu(Alu::Sub, R9, R0);
             }
             FunctionAddress::OfTask { utask, vaddr } => {
                 const BP_ADDR: i64 = 8;
@@ -361,13 +379,15 @@ impl Compiler<'_> {
     fn value(&mut self, fetch: &Fetch, failed: Label) -> Result<(), CompileError> {
         match fetch {
             Fetch::Register(register) => self.register(R9, *register),
+            Fetch::ReturnValue => self.register(R9, registers::RETURN_VALUE),
             Fetch::Constant(value) => self.code.load_imm(R9, value.cast_signed()),
             Fetch::StackSlot(slot) => {
                 self.register(R9, registers::STACK);
                 self.read_long(i64::from(*slot) * 8, false, failed);
             }
             Fetch::FileOffset(offset) => {
-                // The probe's own address in memory; its offset in the file is taken off `offset` already.
+                // The probe's own address in memory, or its function's; its offset in the file is taken off
+                // `offset` already.
                 if self.program.layout.returns {
                     self.function_address();
                 } else {

@@ -26,6 +26,8 @@ pub struct Argument {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fetch {
     Register(Register),
+    /// What the function returns.
+    ReturnValue,
     /// The value `N` words above the stack pointer.
     StackSlot(u32),
     Constant(u64),
@@ -53,10 +55,19 @@ pub(super) enum Fetch {
 }
 
 impl Fetch {
+    /// Whether it looks at what the function returns.
+    pub(super) fn is_of_return_value(&self) -> bool {
+        match self {
+            Self::Memory { of, .. } => of.is_of_return_value(),
+            other => *other == Self::ReturnValue,
+        }
+    }
+
     /// The registers that it looks at.
     pub(super) fn registers(&self) -> Vec<Register> {
         match self {
             Self::Register(register) => vec![*register],
+            Self::ReturnValue => vec![registers::RETURN_VALUE],
             Self::StackSlot(_) => vec![registers::STACK],
             Self::Memory { of, .. } => of.registers(),
             Self::Indexed { base, index, .. } => base.iter().chain([index]).copied().collect(),
@@ -215,7 +226,7 @@ impl Parser<'_> {
         };
         match &word[1..] {
             "comm" | "COMM" => Ok(Fetch::Comm),
-            "retval" if self.at.returns => register(registers::RETURN_VALUE),
+            "retval" if self.at.returns => register(registers::RETURN_VALUE).map(|_| Fetch::ReturnValue),
             "retval" => Err((at, SpecErrorKind::NotReturning)),
             "stack" => register(registers::STACK),
             other => {

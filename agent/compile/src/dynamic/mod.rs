@@ -35,7 +35,6 @@ pub mod usdt;
 pub mod user;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use super::{
     hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
@@ -104,11 +103,16 @@ pub enum DynamicError {
     IndirectOfPattern,
     /// Returns of functions of Go.
     #[error(
-        "{} is a Go program: its stacks move, and a probe at the return of a function, which replaces an address there, ends \
-         every process that runs it; probe the function's entry, or its RET instructions by offset (--force probes \
-         nevertheless)", .0.display()
+        "{0}; in Go programs probes are put on return instructions, as the kernel's own return probes replace addresses on \
+         their stacks, which ends every process that runs them (--force makes them nevertheless)"
     )]
-    Go(PathBuf),
+    Go(#[from] elf::returns::ReturnsError),
+    /// What functions of an old Go return.
+    #[error(
+        "$retval is not known: the program is of Go before 1.18, whose functions may return their results on the stack, \
+         where $stackN takes them"
+    )]
+    GoResult,
     /// Writes to trace_marker cannot be recorded.
     #[error(transparent)]
     TraceMarker(#[from] trace_marker::TraceMarkerError),
@@ -273,6 +277,9 @@ impl Environment {
     /// How a program at such an attach point finds the address of its function.
     fn function_address(&self, hook: &Hook) -> compile::FunctionAddress {
         match (hook, self.utask) {
+            (Hook::User { returns: false, .. } | Hook::UserOffsets { returns: false, .. }, _) => {
+                compile::FunctionAddress::BeforeCookie
+            }
             (Hook::User { .. }, Some((utask, vaddr))) if self.version < USER_FUNCTION_SINCE => {
                 compile::FunctionAddress::OfTask { utask, vaddr }
             }

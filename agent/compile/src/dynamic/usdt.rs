@@ -305,7 +305,7 @@ impl Target<'_> {
                 }
             };
             for Group { arguments, offsets, counters } in groups {
-                let hooks = environment.user_hooks(file.binary, &offsets, &counters, false);
+                let hooks = environment.user_hooks(file.binary, (&offsets, &[]), &counters, false);
                 let program = environment.program(&layout, rule, &arguments, hooks)?;
                 programs.push(program.on_refusal(on_refusal));
             }

@@ -1,6 +1,6 @@
 //! Uprobes: functions of programs and shared libraries.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use agent_ebpf::slot_flags;
 
@@ -17,6 +17,7 @@ use crate::hook::{Hook, OnRefusal};
 use crate::plan::ProbePlan;
 use crate::probe_filter::ProbeRule;
 use elf::indirect::Implementations;
+use elf::returns::{Finder, Returns, ReturnsError};
 use elf::symbols::{Function, Functions, LookupError};
 use elf::{Machine, Named, OpenBinary, Processes};
 
@@ -56,18 +57,16 @@ pub fn probes(
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let add = |name: &str, places: Vec<Place<'_>>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
-        let is_at_entry =
-            |place: &Place<'_>| place.offsets.iter().all(|offset| place.target.entries.contains(offset));
-        let at_entry = places.iter().all(is_at_entry);
+        let has_no_frame = places.iter().all(Place::has_no_frame);
         let mut programs = Vec::new();
-        for Place { target, offsets } in places {
-            for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
-                let hooks = environment.user_hooks(&target.binary, &offsets, &[], returns);
+        for place in places {
+            for (arguments, sites) in by_arguments(&spec.arguments, place.sites()) {
+                let hooks = environment.hooks_of(place.target, &sites, returns);
                 let program = environment.program(&layout, rule, &arguments, hooks)?;
                 programs.push(program.on_refusal(on_refusal));
             }
         }
-        let slot_flags = if at_entry { slot_flags::FUNCTION_ENTRY } else { 0 };
+        let slot_flags = if has_no_frame { slot_flags::FUNCTION_ENTRY } else { 0 };
         Ok::<_, DynamicError>(ProbePlan { slot_flags, ..plan(&layout, programs) })
     };
     let events = by_function(&targets, returns).filter(|_| spec.name.is_none());
@@ -93,12 +92,47 @@ struct Target {
     points: AttachPoints,
     /// Where functions begin, as [`at_entries`].
     entries: HashSet<u64>,
+    /// The return instructions of the functions that begin at these offsets, as distances from there, if the
+    /// probe is on those.
+    returns: Option<HashMap<u64, Vec<u64>>>,
 }
 
 /// Offsets in a file.
 struct Place<'a> {
     target: &'a Target,
     offsets: Vec<u64>,
+}
+
+/// Where a program of an event goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Site {
+    /// Offset in the file.
+    offset: u64,
+    /// How many bytes behind the beginning of its function that is, if it is a return instruction.
+    distance: u64,
+}
+
+impl Place<'_> {
+    fn sites(&self) -> Vec<Site> {
+        let Some(returns) = &self.target.returns else {
+            return self.offsets.iter().map(|&offset| Site { offset, distance: 0 }).collect();
+        };
+        // Functions may overlap; a return is the nearest one's.
+        let mut sites = BTreeMap::new();
+        for (function, distances) in self.offsets.iter().filter_map(|offset| returns.get_key_value(offset)) {
+            for &distance in distances {
+                let nearest = sites.entry(function + distance).or_insert(distance);
+                *nearest = distance.min(*nearest);
+            }
+        }
+        sites.into_iter().map(|(offset, distance)| Site { offset, distance }).collect()
+    }
+
+    /// Whether the address that the function returns to is at the stack pointer.
+    fn has_no_frame(&self) -> bool {
+        self.target.returns.is_some()
+            || self.offsets.iter().all(|offset| self.target.entries.contains(offset))
+    }
 }
 
 /// The functions that a pattern matches in all files, by the name of the event: the first of a name in one
@@ -162,30 +196,52 @@ impl AttachPoints {
             Self::Matching(functions) => functions.iter().map(|function| function.offset).collect(),
         }
     }
+
+    /// Leaves out the others.
+    fn retain(&mut self, is_kept: impl Fn(u64) -> bool) {
+        match self {
+            Self::Named(offsets) | Self::Chosen(offsets) => offsets.retain(|offset| is_kept(*offset)),
+            Self::Matching(functions) => functions.retain(|function| is_kept(function.offset)),
+        }
+    }
 }
 
 impl Environment {
-    /// Hooks at these offsets of a file. The link for many offsets costs an event less than perf's uprobe
-    /// does, also for one.
+    /// Hooks at these offsets of a file, where the program is given these cookies, if there are any. The link
+    /// for many offsets costs an event less than perf's uprobe does, also for one.
     pub(super) fn user_hooks(
         &self,
         binary: &OpenBinary,
-        offsets: &[u64],
+        (offsets, cookies): (&[u64], &[u64]),
         reference_counters: &[u64],
         returns: bool,
     ) -> Vec<Hook> {
         let path = binary.clone();
-        let (offsets, reference_counters) = (offsets.to_vec(), reference_counters.to_vec());
         if self.version >= UPROBE_MULTI_SINCE {
-            return vec![Hook::UserOffsets { path, offsets, reference_counters, returns }];
+            let (offsets, cookies) = (offsets.to_vec(), cookies.to_vec());
+            let reference_counters = reference_counters.to_vec();
+            return vec![Hook::UserOffsets { path, offsets, cookies, reference_counters, returns }];
         }
-        let hook = |(index, offset)| Hook::User {
+        let at = |numbers: &[u64], index: usize| numbers.get(index).copied().unwrap_or(0);
+        let hook = |(index, &offset)| Hook::User {
             path: path.clone(),
             offset,
-            reference_counter: reference_counters.get(index).copied().unwrap_or(0),
+            cookie: at(cookies, index),
+            reference_counter: at(reference_counters, index),
             returns,
         };
-        offsets.into_iter().enumerate().map(hook).collect()
+        offsets.iter().enumerate().map(hook).collect()
+    }
+
+    /// Hooks at these sites, which are return instructions, or where functions begin whose calls are meant,
+    /// or with `returns` their returns.
+    fn hooks_of(&self, target: &Target, sites: &[Site], returns: bool) -> Vec<Hook> {
+        let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
+        if target.returns.is_none() {
+            return self.user_hooks(&target.binary, (&offsets, &[]), &[], returns);
+        }
+        let distances: Vec<u64> = sites.iter().map(|site| site.distance).collect();
+        self.user_hooks(&target.binary, (&offsets, &distances), &[], false)
     }
 }
 
@@ -237,14 +293,87 @@ impl Environment {
         (returns, force): (bool, bool),
     ) -> Result<MeantIn, DynamicError> {
         let functions = Functions::of_binary(&binary)?;
-        if returns && functions.is_go() && !force {
-            return Err(DynamicError::Go(binary.path().to_owned()));
-        }
-        let Meant { points, left_out, notes } = self.points(spec, (&binary, &functions), point, returns)?;
+        let Meant { mut points, mut left_out, mut notes } =
+            self.points(spec, (&binary, &functions), point, returns)?;
         let chosen = if let AttachPoints::Chosen(offsets) = &points { &offsets[..] } else { &[] };
         let entries = if returns { HashSet::new() } else { at_entries(&functions, chosen) };
-        Ok(MeantIn { target: Target { binary, points, entries }, left_out, notes })
+        let returns = match functions.go().filter(|_| returns && !force) {
+            Some(go) => {
+                let asks = |argument: &Argument| argument.fetch.is_of_return_value();
+                if !go.returns_in_registers && spec.arguments.iter().any(asks) {
+                    return Err(DynamicError::GoResult);
+                }
+                let found = return_instructions((&binary, &functions), &points.offsets())?;
+                points.retain(|offset| found.returns.contains_key(&offset));
+                left_out.extend(found.left_out);
+                notes.extend(found.notes);
+                Some(found.returns)
+            }
+            None => None,
+        };
+        Ok(MeantIn { target: Target { binary, points, entries, returns }, left_out, notes })
     }
+}
+
+/// The return instructions of functions, for the user, too.
+struct FoundReturns {
+    /// As [`Target::returns`].
+    returns: HashMap<u64, Vec<u64>>,
+    /// Some functions whose returns are not found.
+    left_out: Vec<(String, DynamicError)>,
+    /// The number of the others, and functions that may return in another way.
+    notes: Vec<String>,
+}
+
+/// Finds the return instructions of the functions at these offsets, of one at least.
+fn return_instructions(
+    (binary, functions): (&OpenBinary, &Functions),
+    offsets: &[u64],
+) -> Result<FoundReturns, DynamicError> {
+    /// How many functions the user is told of.
+    const SHOWN: usize = 5;
+    let mut finder = Finder::new(binary, functions)?;
+    let (mut returns, mut left_out, mut jumping) = (HashMap::new(), Vec::new(), Vec::new());
+    let mut unknown = 0;
+    for &offset in offsets {
+        match finder.at(offset) {
+            Ok(Returns { distances, jumps_out, computed_jumps }) => {
+                if jumps_out + computed_jumps != 0 {
+                    jumping.push(finder.name_at(offset));
+                }
+                returns.insert(offset, distances);
+            }
+            Err(error @ ReturnsError::TooMuch { .. }) => return Err(error.into()),
+            Err(error) => {
+                unknown += 1;
+                if left_out.len() < SHOWN {
+                    left_out.push((finder.name_at(offset), DynamicError::Go(error)));
+                }
+            }
+        }
+    }
+    if returns.is_empty()
+        && let Some((_, error)) = left_out.pop()
+    {
+        return Err(error);
+    }
+    let mut notes = Vec::new();
+    if unknown > left_out.len() {
+        notes.push(format!(
+            "not recorded: {} other functions of {}, whose returns are not found",
+            unknown - left_out.len(),
+            binary.path().display()
+        ));
+    }
+    let (first, others) = jumping.split_at(jumping.len().min(SHOWN));
+    if !first.is_empty() {
+        let others = if others.is_empty() { String::new() } else { format!(" and {} others", others.len()) };
+        notes.push(format!(
+            "no returns by jumps to other functions are recorded, of which there may be some in {}{others}",
+            first.join(", ")
+        ));
+    }
+    Ok(FoundReturns { returns, left_out, notes })
 }
 
 /// What an attach point means in a file, for the user, too.
@@ -393,19 +522,20 @@ fn default_name(places: &[Place<'_>], point: &str, returns: bool) -> String {
     name_from(&format!("{letter}_{front}_{offset:#x}"))
 }
 
-/// Offsets that a program suits: all of them, unless one in the file has to be found from the probe's own.
-fn by_arguments(arguments: &[Argument], offsets: Vec<u64>) -> Vec<(Vec<Argument>, Vec<u64>)> {
+/// Sites that a program suits: all of them, unless an offset in the file has to be found from the site's own,
+/// or from that of its function.
+fn by_arguments(arguments: &[Argument], sites: Vec<Site>) -> Vec<(Vec<Argument>, Vec<Site>)> {
     if !arguments.iter().any(|argument| has_file_offset(&argument.fetch)) {
-        return vec![(arguments.to_vec(), offsets)];
+        return vec![(arguments.to_vec(), sites)];
     }
-    let at = |offset: u64| {
+    let at = |site: Site| {
         let mut arguments = arguments.to_vec();
         for argument in &mut arguments {
-            relate(&mut argument.fetch, offset);
+            relate(&mut argument.fetch, site.offset - site.distance);
         }
-        (arguments, vec![offset])
+        (arguments, vec![site])
     };
-    offsets.into_iter().map(at).collect()
+    sites.into_iter().map(at).collect()
 }
 
 pub(super) fn has_file_offset(fetch: &Fetch) -> bool {
