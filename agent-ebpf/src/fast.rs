@@ -108,6 +108,33 @@ extern "C" fn fast_reject_owned(cookie: u64) -> u64 {
     0
 }
 
+/// Counts an event that the kernel will not report as lost, unless it would be left out. `id` holds
+/// `begin_flags`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_miss")]
+extern "C" fn fast_miss(cookie: u64, id: u64) -> u64 {
+    miss(Ring::open(context::cpu(), cookie as u32), cookie as u32, id as u32);
+    0
+}
+
+/// As `fast_miss`, where users or processes have rings of their own.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_miss_owned")]
+extern "C" fn fast_miss_owned(cookie: u64, id: u64) -> u64 {
+    miss(Ring::open_own::<false>(context::cpu(), cookie as u32), cookie as u32, id as u32);
+    0
+}
+
+#[inline(always)]
+fn miss(ring: Option<Ring>, cookie: u32, id: u32) {
+    if let Some(mut ring) = ring
+        && tasks::admits(&mut ring, cookie, &Current::get(), id, || None)
+        && thin::admits(&mut ring, cookie)
+    {
+        ring.lose(LossCause::Nested);
+    }
+}
+
 /// `OWN` frames of a stack that `end` takes are left out.
 #[inline(always)]
 pub fn begin<const OWN: u32>(

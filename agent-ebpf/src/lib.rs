@@ -142,8 +142,9 @@ pub enum LossCause {
     Oversize = 1,
     /// The kernel refused to copy the record out of the tracepoint's buffer.
     ReadFault = 2,
-    /// There was no room beside the ring: the event interrupted another one's program, and the side queue was
-    /// full, or it is a call of a call graph for which [`calls`] has no record.
+    /// It was nested too deeply: the event interrupted another one's program, and the side queue was full; it
+    /// is a call of a call graph for which [`calls`] has no record; or it is a return of a function of a
+    /// program that the kernel does not report, as its thread is in too many such calls.
     Nested = 3,
     /// More events than the limit of its rate allows ([`EventSlot::rate`]): a loss that was asked for.
     RateLimit = 4,

@@ -3,7 +3,7 @@
 //! | file | programs |
 //! |---|---|
 //! | `generic` | `generic_event`: records any event of tracefs, whatever its format |
-//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones; `fast_begin_owned`, `fast_reject_owned` where users or processes have rings of their own |
+//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones; `fast_miss`, for those that the kernel does not report; `fast_begin_owned`, `fast_reject_owned`, `fast_miss_owned` where users or processes have rings of their own |
 //! | `aggregate` | `aggregate_admit`, `aggregate_find` and more: the halves of programs that count in maps |
 //! | `graph` | `graph_enter`, `graph_start`, `graph_leave`: which calls of a thread are nested in which, for programs at functions |
 //! | `syscalls`, `strings`, `late_strings` | `syscall_enter`, `syscall_exit`: all system calls, and the strings that they are given, at the exit those that could not be read at the entry |

@@ -252,15 +252,18 @@ pub(crate) fn attach(
                     let advice = hook.advice(&source);
                     let error =
                         ProbeError::Attach(AttachError { event: event.clone(), step, advice, source });
-                    if to_attach.program.on_refusal == OnRefusal::Fail {
-                        return Err(error);
+                    match to_attach.program.on_refusal {
+                        OnRefusal::Fail => return Err(error),
+                        OnRefusal::Forgo => {}
+                        OnRefusal::LeaveOutAttachPoint | OnRefusal::LeaveOutEvent => {
+                            left_out.push((event, error));
+                        }
                     }
-                    left_out.push((event, error));
                 }
             }
         }
         if links.attachments.len() == attached_before {
-            if to_attach.program.on_refusal != OnRefusal::LeaveOutEvent
+            if to_attach.program.on_refusal == OnRefusal::LeaveOutAttachPoint
                 && let Some((_, reason)) = left_out.pop()
             {
                 return Err(reason);
@@ -269,7 +272,7 @@ pub(crate) fn attach(
         }
         links.has_kprobes |= to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
         // At all functions, what is missed is mostly what the program itself calls.
-        if !to_attach.program.tracks_calls() {
+        if !to_attach.program.tracks_calls() && !to_attach.program.counts_missing() {
             links.programs.push((to_attach.event.to_owned(), loaded));
         }
     }

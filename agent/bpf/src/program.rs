@@ -86,6 +86,13 @@ impl Assembler {
         self.call(Subprogram::Aggregate);
     }
 
+    /// Counts as lost a firing of the body's event `event` that the kernel will not report.
+    pub fn miss_record(&mut self, event: usize, flags: u32) {
+        self.relocated_imm(R1, Relocation::Slot(event));
+        self.relocated_imm(R2, Relocation::Id(event, flags));
+        self.call(Subprogram::Miss);
+    }
+
     /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on
     /// at `out`.
     pub fn ask_filter(&mut self, preemption: Preemption, out: Label) {
@@ -157,9 +164,12 @@ fn resolved(
 
 /// The functions of the object that bodies call; those that open a ring differ where users or processes have
 /// rings of their own.
-pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 15] {
-    let (begin, reject) =
-        if owned_rings { ("fast_begin_owned", "fast_reject_owned") } else { ("fast_begin", "fast_reject") };
+pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 16] {
+    let (begin, reject, miss) = if owned_rings {
+        ("fast_begin_owned", "fast_reject_owned", "fast_miss_owned")
+    } else {
+        ("fast_begin", "fast_reject", "fast_miss")
+    };
     [
         (Subprogram::Begin, begin),
         (Subprogram::End, "fast_end"),
@@ -176,6 +186,7 @@ pub fn subprograms(owned_rings: bool) -> [(Subprogram, &'static str); 15] {
         (Subprogram::Strings, "fast_strings"),
         (Subprogram::DropStrings, "fast_strings_drop"),
         (Subprogram::CallMark, "call_mark"),
+        (Subprogram::Miss, miss),
     ]
 }
 

@@ -39,6 +39,8 @@ pub enum Subprogram {
     DropStrings,
     /// `call_mark`: the mark of a 32-bit call, `COMPAT_CALL` or 0.
     CallMark,
+    /// `fast_miss`: counts an event that will not fire as lost.
+    Miss,
 }
 
 impl Subprogram {

@@ -410,6 +410,14 @@ fn most_lost(text: &mut String, stats: &Stats) {
     for (sum, name) in lost.iter().take(5) {
         let _ = writeln!(text, "lost {} of {name}", count(*sum));
     }
+    let nested: u64 = stats.cpus.iter().map(|cpu| cpu.lost[LossCause::Nested as usize]).sum();
+    if nested != 0 {
+        let _ = writeln!(
+            text,
+            "{} of them, at most, were nested too deeply: inside other events, or returns of more than 64 open calls of a thread",
+            count(nested)
+        );
+    }
     if stats.cpus.iter().any(|cpu| cpu.lost[LossCause::RingFull as usize] != 0) {
         text.push_str("larger rings (-b) or fewer events reduce losses\n");
     }

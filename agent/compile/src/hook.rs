@@ -199,6 +199,8 @@ pub enum OnRefusal {
     LeaveOutAttachPoint,
     /// The attach point is left out: the event is one of several that a pattern means.
     LeaveOutEvent,
+    /// The attach point is left out, and nobody is told: another program of the event is refused there, too.
+    Forgo,
 }
 
 impl OnRefusal {
@@ -217,6 +219,11 @@ impl HookProgram {
     /// The same with this for attach points that the kernel refuses, if it is given.
     pub(crate) fn on_refusal(self, given: Option<OnRefusal>) -> Self {
         Self { on_refusal: given.unwrap_or(self.on_refusal), ..self }
+    }
+
+    /// Whether it only counts what is missing.
+    pub fn counts_missing(&self) -> bool {
+        self.body.calls(Subprogram::Miss)
     }
 
     /// Whether it keeps track of nested calls.

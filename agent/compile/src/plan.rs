@@ -19,7 +19,7 @@ pub struct ProbePlan {
 impl ProbePlan {
     /// Lets a recording do without it where the kernel refuses it.
     pub fn leave_out_if_refused(&mut self) {
-        for program in &mut self.programs {
+        for program in self.programs.iter_mut().filter(|program| program.on_refusal != OnRefusal::Forgo) {
             program.on_refusal = OnRefusal::LeaveOutEvent;
         }
     }

@@ -11,7 +11,7 @@ use std::{
 
 use integration_tests::{
     binaries::{Link, nm, tool},
-    harness::{Ended, Ledger, agent, program, run},
+    harness::{Ended, Ledger, agent, ledger_in_info, program, run},
     probe_program::{Probed, build, build_rust},
     trace_cmd,
 };
@@ -698,6 +698,74 @@ fn returns_of_old_go_are_without_their_results() {
     }
     record(dir, &["--uretprobe", &format!("{probe} n=$retval"), "--force"], &gopher, &["3"]);
     assert_eq!(stock_texts(dir, "back").len(), 5);
+}
+
+/// `main DEPTH ROUNDS`: calls that are nested so deeply and return; before each round, 40 that are left by a
+/// jump.
+const DEEP: &str = r"
+    #include <setjmp.h>
+    #include <stdlib.h>
+    static jmp_buf out;
+    __attribute__((noinline)) int deep(int n) { return n > 1 ? deep(n - 1) + 1 : 1; }
+    __attribute__((noinline)) void leave(int n) { if (n > 1) leave(n - 1); else longjmp(out, 1); }
+    int main(int count, char **words) {
+        int depth = atoi(words[count - 2]), sum = 0;
+        for (int left = atoi(words[count - 1]); left > 0; left--) {
+            if (!setjmp(out)) leave(40);
+            sum += deep(depth);
+        }
+        return sum != depth * atoi(words[count - 1]);
+    }
+";
+
+#[test]
+fn returns_that_the_kernel_does_not_report_are_counted() {
+    // `MAX_URETPROBE_DEPTH` of Linux.
+    const REPORTED: u64 = 64;
+    const ROUNDS: u64 = 5;
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    fs::write(dir.join("deep.c"), DEEP).unwrap();
+    tool(dir, "cc", &["-O0", "-o", "deep", "deep.c"]);
+    let (file, program) = (dir.join("deep"), dir.join("deep"));
+    let file = file.display();
+    let (entry, back) = (format!("in={file}:deep"), format!("back={file}:deep n=$retval:u32"));
+    let left = format!("left={file}:leave");
+    let rounds = ROUNDS.to_string();
+    for depth in [1, REPORTED, REPORTED + 1, 100] {
+        let missing = depth.saturating_sub(REPORTED);
+        for beside in [&[][..], &["--uprobe", &entry], &["--uretprobe", &left]] {
+            let context = format!("{depth} {beside:?}");
+            let options = [&["--uretprobe", &back], beside].concat();
+            record(dir, &options, &program, &[&depth.to_string(), &rounds]);
+            let counted = |event: &str| stock_texts(dir, event).len() as u64;
+            assert_eq!(counted("back"), (depth - missing) * ROUNDS, "{context}");
+            if beside.contains(&entry.as_str()) {
+                assert_eq!(counted("in"), depth * ROUNDS, "{context}");
+            }
+            let ledger = ledger_in_info(&dir.join("out.dat"));
+            let events = ledger["events"].as_array().unwrap();
+            let lost = |name: &str| {
+                let row = events.iter().find(|row| row["event"] == name);
+                row.map_or(0, |row| row["lost"]["nested"].as_u64().unwrap())
+            };
+            assert_eq!(lost("uprobes:back"), missing * ROUNDS, "{context}: {ledger}");
+            // Calls that are left by a jump return nowhere.
+            assert_eq!(lost("uprobes:left"), 0, "{context}: {ledger}");
+        }
+    }
+    // Of what is left out anyway, nothing is missing.
+    record(dir, &["--uretprobe", &back, "--sample", "1/2"], &program, &["66", "10"]);
+    let ledger = Ledger::of(&dir.join("out.dat"));
+    let sampled = stock_texts(dir, "back").len() as u64 + ledger.lost_of_events();
+    assert_eq!(sampled + ledger.events("sampled_out"), 660);
+    assert!(sampled < 400, "each CPU begins with one that is in its sample: {sampled}");
+    let max = ["record", "-o", "out.dat", "--max-loss", "0", "--uretprobe", &back, "./deep", "65", "1"];
+    run(&mut agent(dir, max)).expect(115).says(&["nested"]);
+    // A map counts what it was not told of.
+    let counted = format!("uretprobe {back}");
+    let map = count(dir, &["--count", &counted, "./deep", "100", "3"]);
+    assert_eq!((&map["entries"][0]["count"], &map["skipped"]), (&192.into(), &108.into()), "{map}");
 }
 
 #[test]

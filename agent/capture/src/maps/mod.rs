@@ -37,7 +37,7 @@ use super::{
     needs::program_options,
     options::{CaptureOptions, ChannelOptions},
 };
-use agent_ebpf::aggregates::LOST_WORDS;
+use agent_ebpf::{EventLedger, LossCause, aggregates::LOST_WORDS};
 use attach::ring::{Control, SharedArray};
 use attach::{Programs, SharedMaps};
 use bpf::LoadError;
@@ -127,26 +127,32 @@ impl Memory {
 }
 
 impl Map {
+    /// What its events have counted since it was made.
+    fn ledgers(&self, cpus: &[u32]) -> impl Iterator<Item = EventLedger> {
+        let slots = self.options.channel.events.len();
+        let counted = self.programs.rings_of(cpus).filter_map(|ring| self.programs.counts(ring));
+        counted.flat_map(move |counts| counts.rows.into_iter().take(slots))
+    }
+
     /// Events that were refused since it was made.
     fn refused(&self, cpus: &[u32]) -> Before {
         let mut refused = Before::default();
-        let slots = self.options.channel.events.len();
-        let counted = self.programs.rings_of(cpus).filter_map(|ring| self.programs.counts(ring));
-        for counts in counted {
-            for event in counts.rows.iter().take(slots) {
-                refused.filtered += event.filtered;
-                refused.own_threads += event.own;
-                refused.rate_limited += event.lost[agent_ebpf::LossCause::RateLimit as usize];
-            }
+        for event in self.ledgers(cpus) {
+            refused.filtered += event.filtered;
+            refused.own_threads += event.own;
+            refused.rate_limited += event.lost[LossCause::RateLimit as usize];
         }
         refused
     }
 
-    /// How often the kernel did not call its programs since it was made, if it counts that.
-    fn skipped(&self) -> Option<u64> {
-        let skipped =
+    /// How often the kernel did not call its programs since it was made, if it counts that: those that it
+    /// skipped, and returns that it does not report.
+    fn skipped(&self, cpus: &[u32]) -> Option<u64> {
+        let programs =
             self.links.iter().flat_map(|links| self.programs.misses(&links.fast, &links.probes).programs);
-        skipped.map(|of| of.misses).sum()
+        let skipped: Option<u64> = programs.map(|of| of.misses).sum();
+        let unreported: u64 = self.ledgers(cpus).map(|event| event.lost[LossCause::Nested as usize]).sum();
+        skipped.map(|skipped| skipped + unreported)
     }
 
     fn before(&self) -> Before {
@@ -161,7 +167,7 @@ impl Map {
             (0..memory.len()).for_each(|at| memory.store(at, 0));
         }
         self.forgotten.store(0, Ordering::Relaxed);
-        let before = Before { skipped: self.skipped().unwrap_or_default(), ..self.refused(cpus) };
+        let before = Before { skipped: self.skipped(cpus).unwrap_or_default(), ..self.refused(cpus) };
         *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
     }
 }
@@ -249,7 +255,8 @@ impl Maps {
         let map = self.all.get(map)?;
         let mut contents = contents::read(&map.options, &map.memory);
         let (now, before) = (map.refused(&self.cpus), map.before());
-        contents.losses.skipped = map.skipped().map(|skipped| skipped.saturating_sub(before.skipped));
+        let skipped = map.skipped(&self.cpus);
+        contents.losses.skipped = skipped.map(|skipped| skipped.saturating_sub(before.skipped));
         contents.losses.filtered = now.filtered.saturating_sub(before.filtered);
         contents.losses.own_threads = now.own_threads.saturating_sub(before.own_threads);
         contents.losses.rate_limited = now.rate_limited.saturating_sub(before.rate_limited);
@@ -292,7 +299,7 @@ impl Maps {
     /// count that.
     pub fn skipped(&self, map: usize) -> Option<u64> {
         let map = self.all.get(map)?;
-        Some(map.skipped()?.saturating_sub(map.before().skipped))
+        Some(map.skipped(&self.cpus)?.saturating_sub(map.before().skipped))
     }
 
     fn set_enabled(&self, enabled: bool) {

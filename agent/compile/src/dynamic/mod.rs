@@ -15,6 +15,7 @@
 //! | [`function`] | calls of many functions, as ftrace has them |
 //! | [`graph`] | the same with their returns, nested |
 //! | [`kernel`] | kprobes: functions of the kernel |
+//! | `missed` | returns that the kernel does not report |
 //! | [`user`] | uprobes: functions of binaries |
 //! | [`usdt`] | markers in binaries |
 //! | [`trace_marker`] | what programs write to ftrace's file of this name |
@@ -25,6 +26,7 @@ pub mod function;
 pub mod graph;
 pub mod kernel;
 mod layout;
+mod missed;
 mod registers;
 mod spec;
 mod stage;
@@ -54,6 +56,7 @@ pub(crate) use spec::of_tracefs;
 
 use compile::{CompileError, Program, compile};
 use layout::Layout;
+use missed::Depth;
 use spec::NAME_MAX;
 use stage::Stage;
 
@@ -246,6 +249,8 @@ pub struct Environment {
     utask: Option<(u32, u32)>,
     /// Finds the files of programs and libraries.
     resolver: Resolver,
+    /// Where the kernel has the number of a thread's calls whose returns it watches.
+    depth: Option<Depth>,
 }
 
 /// From here on a program at the return of a user function can ask where the function is (`bpf_get_func_ip`).
@@ -268,6 +273,7 @@ impl Environment {
         Self {
             guard: btf.and_then(PreemptionGuard::find),
             version: KernelVersion::running().unwrap_or(KernelVersion::new(5, 15, 0)),
+            depth: btf.and_then(Depth::find),
             has_fprobes: btf.is_some_and(|btf| btf.has_function("register_fprobe_ips")),
             utask,
             resolver: Resolver::new(processes),

@@ -13,9 +13,10 @@ use super::{
     spec::{self, At, NAME_MAX, Side, Spec, SpecErrorKind, name_from, number, split_offset},
 };
 use crate::hook;
-use crate::hook::{Hook, OnRefusal};
+use crate::hook::{Hook, HookProgram, OnRefusal};
 use crate::plan::ProbePlan;
 use crate::probe_filter::ProbeRule;
+use bpf::preemption::Preemption;
 use elf::indirect::Implementations;
 use elf::returns::{Finder, Returns, ReturnsError};
 use elf::symbols::{Function, Functions, LookupError};
@@ -23,6 +24,10 @@ use elf::{Machine, Named, OpenBinary, Processes};
 
 /// The system of events without one.
 const GROUP: &str = "uprobes";
+
+/// For the user, where the kernel does not show how many calls of a thread it watches.
+const NESTED_UNCOUNTED: &str =
+    "returns of calls that are nested more deeply than 64 are missing and not counted: the kernel has no BTF";
 
 /// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with
 /// `0xOFFSET` in the file instead of the function. A pattern without a name is an event for each function,
@@ -54,6 +59,10 @@ pub fn probes(
         // No file is another's reason.
         return Err(left_out.swap_remove(0).1);
     }
+    let is_watched = |target: &Target| returns && target.returns.is_none();
+    if environment.depth.is_none() && targets.iter().any(is_watched) {
+        notes.push(NESTED_UNCOUNTED.to_owned());
+    }
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let add = |name: &str, places: Vec<Place<'_>>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
@@ -64,6 +73,9 @@ pub fn probes(
                 let hooks = environment.hooks_of(place.target, &sites, returns);
                 let program = environment.program(&layout, rule, &arguments, hooks)?;
                 programs.push(program.on_refusal(on_refusal));
+            }
+            if is_watched(place.target) {
+                programs.extend(environment.missed_returns(name, &place));
             }
         }
         let slot_flags = if has_no_frame { slot_flags::FUNCTION_ENTRY } else { 0 };
@@ -242,6 +254,16 @@ impl Environment {
         }
         let distances: Vec<u64> = sites.iter().map(|site| site.distance).collect();
         self.user_hooks(&target.binary, (&offsets, &distances), &[], false)
+    }
+
+    /// A program at the entries of functions that counts which of their returns the kernel does not report,
+    /// if this kernel shows it.
+    fn missed_returns(&self, event: &str, place: &Place<'_>) -> Option<HookProgram> {
+        let hooks = self.user_hooks(&place.target.binary, (&place.offsets, &[]), &[], false);
+        let preemption = Preemption::at(hooks.first().is_some_and(Hook::is_preemptible), self.guard);
+        let body = self.depth?.body(preemption)?;
+        let (name, on_refusal) = (event.to_owned(), OnRefusal::Forgo);
+        Some(HookProgram { name, body, hooks, preemption, sleepable: false, on_refusal })
     }
 }
 
