@@ -2,12 +2,13 @@
 
 use std::{
     io,
+    ops::Range,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttachError, Attachment, AttachmentState, NamedState, ProbeError};
+use super::{AttachError, Attachment, AttachmentState, NamedState, ProbeError, RecursionMisses};
 use bpf::load::{LoadError, Object, Refused, side_by_side, verify};
 use bpf::parts::{Code, Parts};
 use bpf::preemption::Preemption;
@@ -159,6 +160,8 @@ pub struct HookLinks {
     pub(crate) attachments: Vec<Attachment>,
     /// With the events that they are for.
     programs: Vec<(String, OwnedFd)>,
+    /// Which of the attachments are each one's, if it is at kprobes or tracepoints.
+    kprobes: Vec<Range<usize>>,
     /// Whether one of them is at a kprobe or a tracepoint.
     pub(crate) has_kprobes: bool,
 }
@@ -174,13 +177,25 @@ impl HookLinks {
         self.attachments.is_empty()
     }
 
-    /// The programs whose counts of what they missed say something, by name.
-    pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
-        self.programs.iter().map(|(name, program)| (name.as_str(), program.as_fd()))
+    /// How often the kernel has not called the programs for which that says something. Of those at kprobes
+    /// and tracepoints it is known if the kernel `counts_all`.
+    pub(crate) fn misses(&self, counts_all: bool) -> impl Iterator<Item = RecursionMisses> {
+        let is_counted = counts_all || !self.has_kprobes;
+        self.programs.iter().zip(&self.kprobes).map(move |((event, program), kprobes)| {
+            let missed = || {
+                let kprobes = self.attachments.get(kprobes.clone()).unwrap_or_default();
+                let mut by_links = kprobes.iter().map(|of| sys::missed_by_link(of.link.as_fd()));
+                let by_program = sys::told_of_program(program.as_fd(), "recursion_misses")?;
+                by_links.try_fold(by_program, |sum, missed| Some(sum.saturating_add(missed?)))
+            };
+            RecursionMisses { program: event.clone(), misses: is_counted.then(missed).flatten() }
+        })
     }
 
     /// Adds those of other programs.
     pub fn append(&mut self, mut other: Self) {
+        let before = self.attachments.len();
+        self.kprobes.extend(other.kprobes.drain(..).map(|of| of.start + before..of.end + before));
         self.attachments.append(&mut other.attachments);
         self.programs.append(&mut other.programs);
         self.has_kprobes |= other.has_kprobes;
@@ -189,6 +204,7 @@ impl HookLinks {
     /// Takes what has to be detached.
     pub fn take_attachments(&mut self) -> Vec<Attachment> {
         self.programs.clear();
+        self.kprobes.clear();
         std::mem::take(&mut self.attachments)
     }
 }
@@ -198,6 +214,7 @@ impl HookLinks {
 pub struct HooksState {
     attachments: Vec<AttachmentState>,
     programs: NamedState,
+    kprobes: Vec<Range<usize>>,
     has_kprobes: bool,
 }
 
@@ -206,7 +223,7 @@ impl HookLinks {
     pub fn hand_over(self, to: &mut Descriptors) -> HooksState {
         let attachments = self.attachments.into_iter().map(|of| of.hand_over(to)).collect();
         let programs = NamedState::of(self.programs, to);
-        HooksState { attachments, programs, has_kprobes: self.has_kprobes }
+        HooksState { attachments, programs, kprobes: self.kprobes, has_kprobes: self.has_kprobes }
     }
 
     /// Takes those that another process has given away.
@@ -214,9 +231,10 @@ impl HookLinks {
     /// # Errors
     /// A descriptor is missing.
     pub fn take_over(state: HooksState, from: &mut Descriptors) -> Result<Self, Missing> {
-        let attachments = state.attachments.into_iter().map(|of| Attachment::take_over(of, from));
+        let HooksState { attachments, programs, kprobes, has_kprobes } = state;
+        let attachments = attachments.into_iter().map(|of| Attachment::take_over(of, from));
         let attachments = attachments.collect::<Result<_, _>>()?;
-        Ok(Self { attachments, programs: state.programs.take(from)?, has_kprobes: state.has_kprobes })
+        Ok(Self { attachments, programs: programs.take(from)?, kprobes, has_kprobes })
     }
 }
 
@@ -270,10 +288,12 @@ pub(crate) fn attach(
             }
             continue;
         }
-        links.has_kprobes |= to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
+        let has_kprobes = to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
+        links.has_kprobes |= has_kprobes;
         // At all functions, what is missed is mostly what the program itself calls.
         if !to_attach.program.tracks_calls() && !to_attach.program.counts_missing() {
             links.programs.push((to_attach.event.to_owned(), loaded));
+            links.kprobes.push(if has_kprobes { attached_before..links.attachments.len() } else { 0..0 });
         }
     }
     Ok((links, left_out))

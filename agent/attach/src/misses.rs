@@ -1,4 +1,5 @@
-//! What the kernel kept from programs, because the same or another tracing program was running on the CPU.
+//! What the kernel kept from programs: because the same or another tracing program was running on the CPU, a
+//! probe was inside another one, or more calls were open than the kernel has room to watch the returns of.
 
 use serde::{Deserialize, Serialize};
 

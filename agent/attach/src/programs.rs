@@ -543,7 +543,8 @@ impl Programs {
     }
 
     /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another
-    /// tracing program was running on the CPU, one of the fast lane because the same was running.
+    /// tracing program was running on the CPU, one of the fast lane because the same was running, one at a
+    /// kprobe for either, or because more calls were open than it watches the returns of.
     pub fn misses(&self, links: &FastLinks, probes: &HookLinks) -> Misses {
         // Earlier kernels show the line for all programs, and for those of tracepoints and kprobes it stays
         // 0.
@@ -554,7 +555,7 @@ impl Programs {
         };
         let generic = self.generics().map(|(name, fd)| read((&name, fd), counts_all));
         let fast = links.programs().map(|program| read(program, true));
-        let probes = probes.programs().map(|program| read(program, counts_all || !probes.has_kprobes));
+        let probes = probes.misses(counts_all);
         let of_names = [program::TASK_CREATED, program::TASK_RENAMED].into_iter();
         let of_names =
             of_names.filter_map(|name| sys::told_of_program(self.fd(name).ok()?, "recursion_misses"));

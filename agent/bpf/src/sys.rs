@@ -321,6 +321,34 @@ pub fn told_of_program(program: BorrowedFd<'_>, key: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+/// How often the kernel did not call the program of a link at kprobes, alone or many, where it should have:
+/// it was inside another probe, or more calls were open than it has room to watch the returns of. The program
+/// itself counts none of it. 0 for other links, and before Linux 6.7, which does not say it; `None` if the
+/// kernel refuses.
+pub fn missed_by_link(link: BorrowedFd<'_>) -> Option<u64> {
+    // `enum bpf_link_type` and `enum bpf_perf_event_type` of include/uapi/linux/bpf.h.
+    const OF_PERF_EVENT: u32 = 7;
+    const OF_KPROBES: u32 = 8;
+    const KPROBE: u32 = 3;
+    const KRETPROBE: u32 = 4;
+    // SAFETY: all of its members are integers, of which 0 is a value.
+    let mut info: aya_obj::generated::bpf_link_info = unsafe { std::mem::zeroed() };
+    let (fd, len) = (link.as_raw_fd() as u32, size_of_val(&info) as u32);
+    // `info` is there, and has the length that is said of it.
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut GetInfo { fd, len, info: (&raw mut info) as u64 }).ok()?;
+    let of_kind = &info.__bindgen_anon_1;
+    // SAFETY: all of the unions' members are of integers, which are there as far as the kernel has not filled
+    // them.
+    let missed = unsafe {
+        match (info.type_, of_kind.perf_event.type_) {
+            (OF_KPROBES, _) => of_kind.kprobe_multi.missed,
+            (OF_PERF_EVENT, KPROBE | KRETPROBE) => of_kind.perf_event.__bindgen_anon_1.kprobe.missed,
+            _ => 0,
+        }
+    };
+    Some(missed)
+}
+
 /// Program types (`enum bpf_prog_type`).
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]

@@ -77,7 +77,8 @@ fn remarks(text: &mut String, stats: &Stats, filtered: bool) {
         Some(misses) => {
             let _ = writeln!(
                 text,
-                "{} events were skipped by the kernel because the same or another tracing program was running on the CPU",
+                "{} events were skipped by the kernel because the same or another tracing program was running on the CPU (at \
+                 returns of the kernel's functions, also because too many calls were open)",
                 count(misses)
             );
         }

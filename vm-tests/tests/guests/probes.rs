@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use integration_tests::{binaries::Link, harness::Ledger, probe_program::build};
+use integration_tests::{binaries::Link, dat::Dat, harness::Ledger, probe_program::build};
 use vm_tests::{Cmd, Kernel, Outcome, Vm, on_kernels, soak_on_kernels};
 
 on_kernels! {
@@ -11,6 +11,7 @@ on_kernels! {
         probes_record_what_ftrace_does,
         calls_of_four_threads_are_recorded_or_counted,
         users_and_processes_have_rings_of_their_own,
+        returns_that_the_kernel_does_not_watch_are_counted,
     ],
 }
 soak_on_kernels! {
@@ -209,6 +210,36 @@ fn users_and_processes_have_rings_of_their_own(kernel: &Kernel) {
     let counts: Vec<u64> = of_processes.iter().map(|(count, _)| *count).collect();
     assert_eq!(counts, [502, 1002], "{of_processes:?}");
     assert!(of_processes.iter().all(|(_, name)| name.starts_with("c:pid-")), "{of_processes:?}");
+}
+
+/// The kernel watches the returns of a few calls of a function that are open at a time.
+fn returns_that_the_kernel_does_not_watch_are_counted(kernel: &Kernel) {
+    const SLEEPERS: u64 = 64;
+    let scratch = tempfile::tempdir().expect("a directory");
+    // All are in the function when they are killed.
+    let sleep = format!(
+        "i=0; while [ $i -lt {SLEEPERS} ]; do sleep 1000 & i=$((i + 1)); done; \
+         while [ $(cat /proc/[0-9]*/wchan 2>/dev/null | grep -o nanosleep | wc -l) -lt {SLEEPERS} ]; do sleep 0.1; done; \
+         kill $(jobs -p); wait"
+    );
+    let record = format!(
+        "tracer-agent record -o /tmp/slept.dat --kprobe 'in=do_nanosleep' --kretprobe 'back=do_nanosleep' sh -c '{sleep}'"
+    );
+    let report = |event: &str| Cmd::sh(&format!("trace-cmd report /tmp/slept.dat | grep -c ' {event}: '"));
+    let run = Vm::new(kernel)
+        .agent()
+        .trace_cmd()
+        .bring_back("/tmp/slept.dat")
+        .run(&[Cmd::sh(&record).timeout(Duration::from_mins(8)), report("in"), report("back")])
+        .unwrap_or_else(|error| panic!("{error}"));
+    run.outcomes[0].expect_success();
+    let count = |at: usize| run.outcomes[at].expect_success().trim().parse::<u64>().expect("a number");
+    let (calls, returns) = (count(1), count(2));
+    let file = scratch.path().join("slept.dat");
+    std::fs::write(&file, &run.files["/tmp/slept.dat"]).expect("a file");
+    // Among those that the kernel missed may be the recorder's own.
+    let missed = Dat::open(&file).ledger().recursion_misses().expect("a number");
+    assert!(calls >= SLEEPERS && returns < calls && missed >= calls - returns, "{calls} {returns} {missed}");
 }
 
 /// How many functions have a probe: those of many at once are ftrace's, single ones are kprobes.

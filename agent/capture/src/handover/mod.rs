@@ -34,7 +34,7 @@ use bpf::LoadError;
 use stdx::handover::{Descriptors, Missing, Number, Parcels, Part};
 
 /// The version of the state.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// A recording without a process: its programs record, and nobody stores.
 #[derive(Debug)]
