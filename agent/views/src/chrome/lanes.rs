@@ -261,7 +261,7 @@ fn add_name(names: &mut Vec<u8>, name: &[u8]) {
     let is_there = names.split(|byte| *byte == b',').any(|other| other.trim_ascii_start() == name);
     if names.is_empty() {
         names.extend_from_slice(name);
-    } else if !is_there && names.len() < MOST_NAMES {
+    } else if !name.is_empty() && !is_there && names.len() < MOST_NAMES {
         names.extend_from_slice(b", ");
         names.extend_from_slice(name);
     }
@@ -320,6 +320,15 @@ mod tests {
     use crate::tracks::Slicer;
     use crate::tracks::slicer_tests::{ENTER, file, take};
     use tracedat::initial_state::{InitialState, Thread};
+
+    #[test]
+    fn a_lane_has_each_name_once_and_no_empty_one() {
+        let mut names = Vec::new();
+        for name in ["", "sh", "", "ls", "sh"] {
+            add_name(&mut names, name.as_bytes());
+        }
+        assert_eq!(names, b"sh, ls");
+    }
 
     #[test]
     fn processes_have_the_names_of_threads_without_records() {
