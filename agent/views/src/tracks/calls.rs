@@ -1,6 +1,6 @@
 //! System calls, as `analysis::answers::Calls` understands them.
 
-use super::{At, Losses, Part, Row, Sink, Thread, Threads};
+use super::{At, Losses, Part, Row, Sink, Stamp, Thread, Threads};
 use analysis::answers::Tid;
 use ftrace_event::syscalls::{ANY_CALL, CallNames, returns_to_interrupted, without_compat};
 
@@ -10,7 +10,7 @@ struct Open {
     is_raw: bool,
     since: u64,
     first: u64,
-    losses: usize,
+    losses: Stamp,
 }
 
 /// What is known of a thread.
@@ -62,11 +62,11 @@ impl Calls {
         let calling = &mut thread.of.calls;
         // The other event of the same entry.
         let is_same =
-            |open: Open| open.number == number && open.is_raw != is_raw && open.losses == losses.count();
+            |open: Open| open.number == number && open.is_raw != is_raw && open.losses == losses.stamp();
         if calling.open.is_some_and(is_same) {
             return;
         }
-        let open = Open { number, is_raw, since: at.time, first: at.event, losses: losses.count() };
+        let open = Open { number, is_raw, since: at.time, first: at.event, losses: losses.stamp() };
         calling.is_seen = true;
         calling.ended = None;
         if let Some(before) = calling.open.replace(open) {
@@ -108,7 +108,7 @@ impl Calls {
             }
             Some(open) => self.tell_open(index, open, at.time, losses, sink),
             // It was in the call when the recording began.
-            None if is_first && !self.left_out.begins && losses.count() == 0 && !is_of_open => {
+            None if is_first && !self.left_out.begins && losses.are_none() && !is_of_open => {
                 let (key, born) = (self.label(number, sink), calling.born);
                 if born.is_some() || result != 0 || !self.makes_threads(number) {
                     let start = born.unwrap_or(0);
@@ -122,10 +122,10 @@ impl Calls {
     }
 
     /// A thread ends, and with it the call that it is in.
-    pub(super) fn end(&self, at: At, tid: Tid, threads: &mut Threads, sink: &mut Sink) {
+    pub(super) fn end(&self, at: At, tid: Tid, threads: &mut Threads, losses: &Losses, sink: &mut Sink) {
         let Some(index) = threads.current_index(tid) else { return };
         if let Some(open) = threads.get_mut(index).and_then(|thread| thread.of.calls.open.take()) {
-            self.tell_open(index as u32, open, at.time, &Losses::default(), sink);
+            self.tell_open(index as u32, open, at.time, losses, sink);
         }
     }
 
@@ -194,5 +194,24 @@ mod tests {
             sink.slices.iter().map(|slice| slice.end).collect::<Vec<_>>()
         };
         assert_eq!((ends(false), ends(true)), (vec![90, 10], vec![90, 90]));
+    }
+
+    #[test]
+    fn a_call_is_known_up_to_a_loss_also_where_its_thread_ends() {
+        let names = SyscallTable::of_machine("x86_64").unwrap();
+        let calls = Calls::new(Some(names).into(), true, LeftOut::default());
+        let (mut threads, mut sink) = (Threads::default(), Sink::default());
+        // One call begins before another CPU loses events, and one while it lacks them.
+        let (before, mut losses) = (Losses::default(), Losses::default());
+        let at = |time| At { time, cpu: 0, event: time };
+        calls.enter(at(10), 7, (0, false), &mut threads, &before, &mut sink);
+        (losses.count, losses.times, losses.has_gap) = (1, vec![30], true);
+        calls.enter(at(40), 8, (0, false), &mut threads, &losses, &mut sink);
+        (losses.count, losses.times) = (2, vec![30, 60]);
+        for tid in [7, 8] {
+            calls.end(at(90), tid, &mut threads, &losses, &mut sink);
+        }
+        let told: Vec<_> = sink.slices.iter().map(|slice| (slice.start, slice.end)).collect();
+        assert_eq!(told, [(10, 30), (40, 40)]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{At, Losses, Part, Row, Sink, Thread, Threads};
+use super::{At, Losses, Part, Row, Sink, Stamp, Thread, Threads};
 use analysis::answers::Tid;
 use ftrace_event::stacks::symbol;
 use ftrace_event::{EventTable, FieldReader, Meaning, Symbols};
@@ -17,7 +17,7 @@ struct Open {
     depth: u64,
     since: u64,
     first: u64,
-    losses: usize,
+    losses: Stamp,
 }
 
 /// The functions that a thread, or the idle thread of a CPU, is in.
@@ -165,7 +165,7 @@ impl Stack {
             self.0.retain(|open| open.depth < depth);
             if self.0.len() < DEPTH {
                 let (since, first) = (at.time, at.event);
-                self.0.push(Open { function, depth, since, first, losses: losses.count() });
+                self.0.push(Open { function, depth, since, first, losses: losses.stamp() });
             }
             return;
         };

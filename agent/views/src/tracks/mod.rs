@@ -101,6 +101,15 @@ impl Sink {
     }
 }
 
+/// When something began, as far as it matters to what was lost since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    /// How often events had been lost.
+    count: usize,
+    /// Some CPU lacked events then.
+    is_in_gap: bool,
+}
+
 /// Where events were lost.
 #[derive(Debug, Default)]
 struct Losses {
@@ -112,22 +121,27 @@ struct Losses {
 }
 
 impl Losses {
-    fn count(&self) -> usize {
-        self.count
+    fn stamp(&self) -> Stamp {
+        Stamp { count: self.count, is_in_gap: self.has_gap }
     }
 
-    /// Whether everything is known of what began when there had been so many.
-    fn is_known(&self, count: usize) -> bool {
-        count >= self.count && !self.has_gap
+    /// Whether none were.
+    fn are_none(&self) -> bool {
+        self.count == 0
     }
 
-    /// Up to when is known what went on, of what began when there had been so many; `None` if no events were
-    /// lost since.
-    fn since(&self, count: usize, begin: u64) -> Option<u64> {
-        if self.is_known(count) {
+    /// Whether everything is known of what began then.
+    fn is_known(&self, stamp: Stamp) -> bool {
+        stamp.count >= self.count && !self.has_gap
+    }
+
+    /// Up to when is known what went on, of what began at a time; `None` if no events were lost since.
+    fn since(&self, stamp: Stamp, begin: u64) -> Option<u64> {
+        if self.is_known(stamp) {
             return None;
         }
-        Some(self.times.get(count).map_or(begin, |time| (*time).max(begin)))
+        let lost = self.times.get(stamp.count).filter(|_| !stamp.is_in_gap);
+        Some(lost.map_or(begin, |time| (*time).max(begin)))
     }
 }
 
@@ -184,7 +198,7 @@ impl Tracks {
         let Self { threads, losses, sched, calls, irqs, io, .. } = self;
         if let Known::Ends { tid } = event.known {
             // It makes no system call any more.
-            calls.end(at, tid, threads, sink);
+            calls.end(at, tid, threads, losses, sink);
             if let Some(index) = threads.current_index(tid)
                 && let Some(thread) = threads.get_mut(index)
             {

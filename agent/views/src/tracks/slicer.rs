@@ -511,7 +511,7 @@ pub(crate) mod tests {
             let mut slicer = Slicer::new(&recording);
             take(&mut slicer, (10, 0), (SWITCH, 0), &[0, 0, 7]);
             take(&mut slicer, (40, 0), (SWITCH, 7), fields);
-            let losses = slicer.tracks.losses.count();
+            let losses = slicer.tracks.losses.count;
             (losses, told(&mut slicer, |row, of| matches!(row, Row::Thread(_)) && of.key == state::RUNS))
         };
         assert_eq!(runs(&[7, 1, 0]), (0, vec![(10, 40)]));

@@ -13,7 +13,7 @@
 //! The form is that of Android's libcutils (`include/cutils/trace.h`). Where filters or sampling chose among
 //! the texts, an end may be that of another span: then no span is made.
 
-use super::{At, Losses, Part, Row, Sink, Thread, Threads};
+use super::{At, Losses, Part, Row, Sink, Stamp, Thread, Threads};
 use analysis::answers::Tid;
 use ftrace_event::{EventTable, FieldReader, MESSAGE_FIELD, Meaning};
 use stdx::fast_map::FastMap;
@@ -133,12 +133,12 @@ struct Open {
     key: u32,
     since: u64,
     first: u64,
-    losses: usize,
+    losses: Stamp,
 }
 
 impl Open {
     fn new(key: u32, at: At, losses: &Losses) -> Self {
-        Self { key, since: at.time, first: at.event, losses: losses.count() }
+        Self { key, since: at.time, first: at.event, losses: losses.stamp() }
     }
 
     fn ends(self, end: u64, last: u64) -> Part {
