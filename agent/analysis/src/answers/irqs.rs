@@ -197,7 +197,7 @@ impl Irqs {
 
     fn enter(&mut self, at: At, kind: Interrupt) {
         let cpu = self.cpus.entry(at.cpu).or_default();
-        cpu.open.enter(kind, Open { since: at.time, inside: 0 });
+        drop(cpu.open.enter(kind, Open { since: at.time, inside: 0 }));
     }
 
     /// Ends what the CPU is in. Gives how long it took, and how much of that was its own.

@@ -111,7 +111,7 @@ pub use self::{
     },
     names::Names,
     offcpu::{OffCpu, OffCpuAnswer, OffCpuOfThread, OffCpuStack, Reason, ReasonTime, WakerLink, Wakers},
-    pairs::Unjoined,
+    pairs::{Unjoined, Unseen},
     recorded::{Partly, followed_and_unjoined},
     sched::{CpuTime, Sched, SchedAnswer, ThreadTime, Waited},
     schedule::{Did, Does, Doing, Had, Moment, Observer, Schedule, Scheduled},

@@ -23,13 +23,14 @@ impl<T> Default for Nesting<T> {
 }
 
 impl<T> Nesting<T> {
-    /// An interrupt begins.
-    pub fn enter(&mut self, interrupt: Interrupt, of: T) {
-        // An exit that is not there was lost, or never recorded.
-        if self.0.len() >= DEPTH {
-            self.0.clear();
-        }
+    /// An interrupt begins. Gives how many others each of those was in that have ended without a record, and
+    /// what is known of it: no interrupt comes while the CPU is in the same one.
+    pub fn enter(&mut self, interrupt: Interrupt, of: T) -> impl Iterator<Item = (usize, T)> + use<T> {
+        let same = self.0.iter().position(|(open, _)| *open == interrupt);
+        let depth = same.unwrap_or(if self.0.len() >= DEPTH { 0 } else { self.0.len() });
+        let ended = self.0.split_off(depth);
         self.0.push((interrupt, of));
+        ended.into_iter().enumerate().map(move |(nth, (_, of))| (depth + nth, of))
     }
 
     /// An interrupt ends: how many it is in, and what is known of it. `None` if its begin was not seen.

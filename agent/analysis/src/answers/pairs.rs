@@ -7,6 +7,8 @@
 //! another beginning, which is not. Such beginnings are not handed on, or only to be counted: durations,
 //! errors of what was begun, what is still there and the like are unknown, and ends have no beginning.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::followed::{Choice, Halves};
 use ftrace_event::{EventTable, Printer};
 use tracedat::ledger::EventChoice;
@@ -156,10 +158,62 @@ pub struct Unjoined {
     /// By the events' numbers, which of `names` it is.
     events: Vec<Option<usize>>,
     names: Vec<Name>,
-    /// Whether filters or sampling left out beginnings of system calls.
-    pub calls_begin_unseen: bool,
-    /// Whether they left out ends.
-    pub calls_end_unseen: bool,
+    /// What was not recorded each time.
+    pub unseen: Unseen,
+}
+
+/// Halves of pairs that were not recorded each time that they fired, because of filters or sampling, or as
+/// nobody asked for them. Of files that do not say what was recorded, all were.
+#[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is about something else")]
+pub struct Unseen {
+    /// Beginnings of system calls.
+    pub calls_begin: bool,
+    /// Ends of system calls, or of the threads that make them.
+    pub calls_end: bool,
+    /// Calls of which beginnings were recorded, and no ends.
+    pub calls_without_end: BTreeSet<String>,
+    /// That a thread runs another program, perhaps under another number.
+    pub execs: bool,
+    /// Ends of hardware or soft interrupts.
+    pub interrupts_end: bool,
+}
+
+impl Unseen {
+    /// Of a recording of these events, each with whether it was recorded each time.
+    pub(super) fn of(recorded: &BTreeMap<&str, bool>) -> Self {
+        if recorded.is_empty() {
+            return Self::default();
+        }
+        let has = |event: &str| recorded.contains_key(event);
+        let lacks_some = |event: &str| recorded.get(event) == Some(&false);
+        let lacks = |event: &str| recorded.get(event) != Some(&true);
+        let lacks_calls = |half: &str| {
+            let of = recorded.iter().filter_map(|(event, is_whole)| Some((event.split_once(':')?, is_whole)));
+            let mut of = of.filter(|((system, _), _)| matches!(*system, "syscalls" | "raw_syscalls"));
+            of.any(|((_, name), is_whole)| name.starts_with(half) && !is_whole)
+        };
+        let (switch, exit) = ("sched:sched_switch", "sched:sched_process_exit");
+        let threads_end = (lacks_some(switch) || lacks_some(exit)) && lacks(switch) && lacks(exit);
+        let (enter, exit_of_call) = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit");
+        // Calls of whose single events there is this half, and the other one is not there.
+        let single = |half: &str, other: &str, all_others: &str| -> BTreeSet<String> {
+            let calls = recorded.keys().filter_map(|event| event.strip_prefix(half));
+            let alone = calls.filter(|call| !has(all_others) && !has(&format!("{other}{call}")));
+            alone.map(str::to_owned).collect()
+        };
+        let (enters, exits) = ("syscalls:sys_enter_", "syscalls:sys_exit_");
+        let has_lone_exit = has(exit_of_call) && !has(enter) || !single(exits, enters, enter).is_empty();
+        let interrupts =
+            [("irq:irq_handler_entry", "irq:irq_handler_exit"), ("irq:softirq_entry", "irq:softirq_exit")];
+        Self {
+            calls_begin: lacks_calls("sys_enter") || has_lone_exit,
+            calls_end: lacks_calls("sys_exit") || threads_end || has(enter) && !has(exit_of_call),
+            calls_without_end: single(enters, exits, exit_of_call),
+            execs: lacks("sched:sched_process_exec"),
+            interrupts_end: interrupts.iter().any(|(begin, end)| has(begin) && lacks(end)),
+        }
+    }
 }
 
 /// An event whose beginnings cannot be joined.
@@ -178,13 +232,6 @@ impl Unjoined {
     /// `goes_on`: also of pairs that say otherwise, what is begun is told to go on until it is ended.
     pub(super) fn of(events: &EventTable, rows: &[EventChoice], threads: &Choice, goes_on: bool) -> Self {
         let mut unjoined = Self::default();
-        let chosen = rows.iter().filter(|row| row.is_chosen());
-        let mut calls = chosen.clone().filter_map(|row| {
-            let (system, name) = row.event.split_once(':')?;
-            matches!(system, "syscalls" | "raw_syscalls").then_some(name)
-        });
-        unjoined.calls_begin_unseen = calls.clone().any(|name| name.starts_with("sys_enter"));
-        unjoined.calls_end_unseen = calls.any(|name| name.starts_with("sys_exit"));
         for event in events.iter() {
             let name = (event.system(), event.name());
             let Some((pair, part)) = PAIRS.iter().find_map(|pair| Some((pair, matched(pair.begins, name)?)))
@@ -334,6 +381,34 @@ mod tests {
         let only: Vec<_> = only.iter().map(|line| (*line).to_owned()).collect();
         let unjoined = Unjoined::of(&events, rows, &Choice::of(&only), false);
         unjoined.names.into_iter().map(|name| name.text).collect()
+    }
+
+    #[test]
+    fn halves_that_were_not_recorded_each_time() {
+        let unseen = |events: &[(&'static str, bool)]| Unseen::of(&events.iter().copied().collect());
+        let interrupts = |events: &[(&'static str, bool)]| unseen(events).interrupts_end;
+        let (entry, exit) = ("irq:softirq_entry", "irq:softirq_exit");
+        assert!(!interrupts(&[]) && !interrupts(&[(entry, true), (exit, true)]));
+        assert!(interrupts(&[(entry, true)]) && interrupts(&[(entry, true), (exit, false)]));
+        let calls = |events: &[(&'static str, bool)]| {
+            let Unseen { calls_begin, calls_end, calls_without_end, .. } = unseen(events);
+            (calls_begin, calls_end, calls_without_end.into_iter().collect::<Vec<_>>())
+        };
+        let (open, opened) = ("syscalls:sys_enter_openat", "syscalls:sys_exit_openat");
+        assert_eq!(calls(&[(ENTER, true), (EXIT, true)]), (false, false, vec![]));
+        assert_eq!(calls(&[(ENTER, true)]), (false, true, vec![]));
+        assert_eq!(calls(&[(EXIT, true)]), (true, false, vec![]));
+        assert_eq!(calls(&[(open, true), (EXIT, true)]), (true, false, vec![]));
+        assert_eq!(calls(&[(open, true)]), (false, false, vec!["openat".to_owned()]));
+        assert_eq!(calls(&[(opened, true)]), (true, false, vec![]));
+        assert_eq!(calls(&[(ENTER, false), (EXIT, false)]), (true, true, vec![]));
+        // A thread may have ended in its call.
+        let (switch, ends) = ("sched:sched_switch", "sched:sched_process_exit");
+        let both = [(ENTER, true), (EXIT, true)];
+        let calls_end = |of: &[(&'static str, bool)]| unseen(&[&both, of].concat()).calls_end;
+        assert!(calls_end(&[(switch, false)]) && calls_end(&[(switch, false), (ends, false)]));
+        assert!(!calls_end(&[(switch, false), (ends, true)]) && !calls_end(&[(switch, true)]));
+        assert!(unseen(&both).execs && !unseen(&[("sched:sched_process_exec", true)]).execs);
     }
 
     const ENTER: &str = "raw_syscalls:sys_enter";

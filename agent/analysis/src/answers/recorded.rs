@@ -1,10 +1,10 @@
 //! What a file says about which events were recorded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Followed, KnownEvents, Need, Scope, Topic, Unjoined, followed::Choice, pairs::is_of};
+use super::{Followed, KnownEvents, Need, Scope, Topic, Unjoined, Unseen, followed::Choice, pairs::is_of};
 use ftrace_event::syscalls::SyscallTable;
 use ftrace_event::{EventTable, Printer};
 use tracedat::ledger::{EventChoice, Ledger, LedgerEvent, LedgerSilent, Pause};
@@ -187,7 +187,18 @@ impl Recorded {
     pub(super) fn unjoined(&self, events: &EventTable, topic: Option<Topic>) -> Unjoined {
         // Waits for futexes are system calls, which go on until they are seen to end.
         let goes_on = topic == Some(Topic::Locks);
-        Unjoined::of(events, &self.choices, &self.threads_and_cpus(), goes_on)
+        let mut unjoined = Unjoined::of(events, &self.choices, &self.threads_and_cpus(), goes_on);
+        unjoined.unseen = self.unseen();
+        unjoined
+    }
+
+    /// Which halves of pairs were not recorded each time.
+    fn unseen(&self) -> Unseen {
+        let mut recorded: BTreeMap<&str, bool> = self.events(None).map(|event| (&**event, true)).collect();
+        for choice in self.choices.iter().filter(|choice| choice.is_chosen()) {
+            recorded.insert(&choice.event, false);
+        }
+        Unseen::of(&recorded)
     }
 
     /// Which threads the recording follows, or one of its buffers.

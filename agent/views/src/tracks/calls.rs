@@ -1,7 +1,7 @@
 //! System calls, as `analysis::answers::Calls` understands them.
 
 use super::{At, Losses, Part, Row, Sink, Stamp, Thread, Threads};
-use analysis::answers::Tid;
+use analysis::answers::{Follows, Tid, Unseen};
 use ftrace_event::syscalls::{ANY_CALL, CallNames, returns_to_interrupted, without_compat};
 
 #[derive(Clone, Copy, Debug)]
@@ -30,22 +30,13 @@ pub(super) struct Calls {
     names: CallNames,
     /// Whether the recording says when threads end.
     sees_ends: bool,
-    left_out: LeftOut,
-}
-
-/// What filters or sampling left out of a recording.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LeftOut {
-    /// Whether calls may have begun that are not there.
-    pub(super) begins: bool,
-    /// Whether calls may have ended that are not there.
-    pub(super) ends: bool,
+    unseen: Unseen,
 }
 
 impl Calls {
-    /// Of a machine with these calls, and a recording that has `sched_switch` or not, and leaves out calls.
-    pub(super) fn new(names: CallNames, has_switches: bool, left_out: LeftOut) -> Self {
-        Self { names, sees_ends: has_switches, left_out }
+    /// Of a machine with these calls, and a recording that has `sched_switch` or not, and lacks some halves.
+    pub(super) fn new(names: CallNames, has_switches: bool, unseen: Unseen) -> Self {
+        Self { names, sees_ends: has_switches, unseen }
     }
 
     /// A call begins.
@@ -74,11 +65,11 @@ impl Calls {
         }
     }
 
-    /// A call ends.
+    /// A call ends, of a thread that the recording follows like this.
     pub(super) fn exit(
         &self,
         at: At,
-        tid: Tid,
+        (tid, follows): (Tid, Follows),
         (number, result, is_raw): (i64, i64, bool),
         threads: &mut Threads,
         losses: &Losses,
@@ -108,10 +99,18 @@ impl Calls {
             }
             Some(open) => self.tell_open(index, open, at.time, losses, sink),
             // It was in the call when the recording began.
-            None if is_first && !self.left_out.begins && losses.are_none() && !is_of_open => {
-                let (key, born) = (self.label(number, sink), calling.born);
-                if born.is_some() || result != 0 || !self.makes_threads(number) {
-                    let start = born.unwrap_or(0);
+            None if is_first && !self.unseen.calls_begin && losses.are_none() && !is_of_open => {
+                // A new thread returns from the call that made it, another one from what it was in when the
+                // recording began; of one that was not followed since then, that is not known.
+                let is_since_begin = follows.current && follows.every_cpu && follows.from_begin;
+                let start = match calling.born {
+                    Some(born) => (result == 0 && self.makes_threads(number)).then_some(born),
+                    None => (is_since_begin && !self.may_be_of_other_number(number))
+                        .then_some(0)
+                        .filter(|_| result != 0 || !self.makes_threads(number)),
+                };
+                if let Some(start) = start {
+                    let key = self.label(number, sink);
                     let part =
                         Part { start, end: at.time, key, arg: result, last: at.event, ..Part::default() };
                     sink.slice(Row::Calls(index), part);
@@ -139,8 +138,11 @@ impl Calls {
 
     /// Tells of a call whose end was not seen.
     fn tell_open(&self, thread: u32, open: Open, end: u64, losses: &Losses, sink: &mut Sink) {
-        let is_gone = !self.sees_ends && self.ends_threads(open.number);
-        let end = if is_gone || self.left_out.ends {
+        let is_gone =
+            !self.sees_ends && self.ends_threads(open.number) || self.may_be_of_other_number(open.number);
+        let is_unseen = self.unseen.calls_end
+            || self.name(open.number).is_some_and(|name| self.unseen.calls_without_end.contains(name));
+        let end = if is_gone || is_unseen {
             // It has ended since then, or its thread has: it would seem to be there for longer.
             open.since
         } else {
@@ -159,6 +161,11 @@ impl Calls {
     /// Whether nobody returns from a call.
     fn ends_threads(&self, number: i64) -> bool {
         matches!(self.name(number).map(without_compat), Some("exit" | "exit_group"))
+    }
+
+    /// Whether a thread may begin a call with one number and end it with another, which no record says.
+    fn may_be_of_other_number(&self, number: i64) -> bool {
+        self.unseen.execs && matches!(self.name(number).map(without_compat), Some("execve" | "execveat"))
     }
 
     fn name(&self, number: i64) -> Option<&str> {
@@ -184,7 +191,7 @@ mod tests {
         let names = SyscallTable::of_machine("x86_64").unwrap();
         // `read` and `exit_group`.
         let ends = |has_switches: bool| {
-            let calls = Calls::new(Some(names).into(), has_switches, LeftOut::default());
+            let calls = Calls::new(Some(names).into(), has_switches, Unseen::default());
             let (mut threads, losses, mut sink) = (Threads::default(), Losses::default(), Sink::default());
             for (tid, number) in [(7, 0), (8, 231)] {
                 let at = At { time: 10, cpu: 0, event: 1 };
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn a_call_is_known_up_to_a_loss_also_where_its_thread_ends() {
         let names = SyscallTable::of_machine("x86_64").unwrap();
-        let calls = Calls::new(Some(names).into(), true, LeftOut::default());
+        let calls = Calls::new(Some(names).into(), true, Unseen::default());
         let (mut threads, mut sink) = (Threads::default(), Sink::default());
         // One call begins before another CPU loses events, and one while it lacks them.
         let (before, mut losses) = (Losses::default(), Losses::default());

@@ -24,7 +24,7 @@ mod sched;
 mod slicer;
 mod spans;
 
-use analysis::answers::{Doing, Event, Known, PassedGap, Scheduled as _, Tid};
+use analysis::answers::{Doing, Event, Known, PassedGap, Scheduled as _, Tid, Unseen};
 use ftrace_event::Symbols;
 use ftrace_event::syscalls::CallNames;
 
@@ -174,14 +174,15 @@ struct Tracks {
 }
 
 impl Tracks {
-    /// Of a recording that has `sched_switch` or not, of a machine with these system calls, some left out.
-    fn new(has_switches: bool, (names, left_out): (CallNames, calls::LeftOut)) -> Self {
+    /// Of a recording that has `sched_switch` or not, and lacks some halves, of a machine with these system
+    /// calls.
+    fn new(has_switches: bool, names: CallNames, unseen: Unseen) -> Self {
         Self {
             threads: Threads::default(),
             losses: Losses::default(),
             sched: sched::Sched::new(has_switches),
-            calls: calls::Calls::new(names, has_switches, left_out),
-            irqs: irqs::Irqs::default(),
+            irqs: irqs::Irqs::new(unseen.interrupts_end),
+            calls: calls::Calls::new(names, has_switches, unseen),
             io: io::Io::default(),
             graph: graph::Graph::default(),
             spans: spans::Spans::default(),
@@ -196,7 +197,7 @@ impl Tracks {
     /// Looks at a record that is known.
     fn look(&mut self, at: At, event: &Event<'_>, sink: &mut Sink) {
         let Self { threads, losses, sched, calls, irqs, io, .. } = self;
-        if let Known::Ends { tid } = event.known {
+        if let Known::Exit { tid } | Known::Ends { tid } = event.known {
             // It makes no system call any more.
             calls.end(at, tid, threads, losses, sink);
             if let Some(index) = threads.current_index(tid)
@@ -236,7 +237,7 @@ impl Tracks {
             }
             Known::CallExit { number, result, is_raw } => {
                 if let Some(tid) = event.tid {
-                    calls.exit(at, tid, (*number, *result, *is_raw), threads, losses, sink);
+                    calls.exit(at, (tid, event.follows), (*number, *result, *is_raw), threads, losses, sink);
                 }
             }
             Known::IrqEntry { .. }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{At, GraphEvents, Named, Sink, Slice, Tracks, calls::LeftOut, spans::MarkEvents};
+use super::{At, GraphEvents, Named, Sink, Slice, Tracks, spans::MarkEvents};
 use analysis::answers::{Followed, Gaps, Known, KnownEvents, Lives, Tid, followed_and_unjoined};
 use ftrace_event::syscalls::CallNames;
 use ftrace_event::{FieldReader, Meaning, Printer, SymbolTable};
@@ -95,7 +95,6 @@ impl<'r> Slicer<'r> {
         }
         let graph = GraphEvents::of(events);
         let marks = MarkEvents::of(events, |event| !unjoined.has(event));
-        let left_out = LeftOut { begins: unjoined.calls_begin_unseen, ends: unjoined.calls_end_unseen };
         let mut uses = FastMap::default();
         for printer in events.iter() {
             let id = printer.format().id;
@@ -134,7 +133,7 @@ impl<'r> Slicer<'r> {
             last: BTreeMap::new(),
             open_ends,
             gaps: Gaps::default(),
-            tracks: Tracks::new(has_switches(recording), (calls, left_out)),
+            tracks: Tracks::new(has_switches(recording), calls, unjoined.unseen),
             sink: Sink::default(),
             too_late: 0,
             now: 0,
