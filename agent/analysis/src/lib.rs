@@ -64,8 +64,8 @@ pub mod key;
 pub mod latency;
 pub mod spread;
 pub mod stack_tree;
-#[cfg(test)]
-mod world;
+#[cfg(any(test, feature = "world"))]
+pub mod world;
 
 use ftrace_event::filter::{FilterError, Origin};
 use report::{Progress, TraceFile};

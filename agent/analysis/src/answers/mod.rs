@@ -65,7 +65,7 @@ mod pairs;
 mod parts;
 mod pauses;
 mod ran;
-#[cfg(test)]
+#[cfg(any(test, feature = "world"))]
 mod random;
 mod recorded;
 mod sched;
@@ -83,7 +83,7 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 
 use serde::Serialize;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "world"))]
 pub(crate) use self::random::Random;
 pub use self::{
     calls::{Call, CallError, Calls, CallsAnswer, OfThread},

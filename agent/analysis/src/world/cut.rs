@@ -1,10 +1,10 @@
 //! Recordings of the machine: of all that it made, or of a part, with the ledger that a recorder would write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 
 use super::says::{EVENTS, SYMBOLS, format};
-use super::{CPUS, Kind, Made, Says, World};
+use super::{BEGIN, CPUS, Kind, Made, Says, World};
 use ftrace_event::Endian;
 use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent, LedgerSilent, Losses, VERSION};
 use tracedat::page::{PageBuilder, Push};
@@ -17,7 +17,7 @@ const HEADER_EVENT: &str = "# compressed entry header\n\ttype_len    :    5 bits
 
 /// How a recording is less than a whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub enum How {
     /// Some of the events that say whose numbers are were not asked for.
     Kinds,
     /// `-P 1 -c`.
@@ -47,7 +47,7 @@ pub(crate) enum How {
 }
 
 /// All of them.
-pub(crate) const HOWS: [How; 13] = [
+pub const HOWS: [How; 13] = [
     How::Kinds,
     How::Process,
     How::Cgroup,
@@ -101,7 +101,7 @@ enum Fate {
 }
 
 /// A recording.
-pub(crate) struct Part {
+pub struct Part {
     /// What a recorder would have said of threads and CPUs.
     pub(crate) only: Vec<String>,
     /// Which events have filters.
@@ -114,7 +114,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// A whole recording.
-    pub(crate) fn whole(world: &World) -> Self {
+    pub fn whole(world: &World) -> Self {
         Self::of(world, |_, _| Fate::Kept)
     }
 
@@ -135,8 +135,15 @@ impl Part {
         Self::of(world, |_, made| if made.kind() == kind { Fate::NotAsked } else { Fate::Kept })
     }
 
+    /// For each event but those that say whose numbers are, a recording without it.
+    pub fn without_each(world: &World) -> impl Iterator<Item = (String, Self)> {
+        let kinds: BTreeSet<Kind> = world.made.iter().map(Made::kind).collect();
+        let kinds = kinds.into_iter().filter(|kind| !OF_LIVES.contains(kind));
+        kinds.map(|kind| (kind.event(), Self::without(world, kind)))
+    }
+
     /// One that is less, at random.
-    pub(crate) fn less(world: &mut World, how: How) -> Self {
+    pub fn less(world: &mut World, how: How) -> Self {
         match how {
             How::Kinds => {
                 let left_out: Vec<Kind> = OF_LIVES.into_iter().filter(|_| world.below(2) == 0).collect();
@@ -278,7 +285,7 @@ impl Part {
     }
 
     fn some_kinds(world: &mut World, of: u64) -> Vec<Kind> {
-        let all = world.made.iter().map(Made::kind).collect::<std::collections::BTreeSet<_>>();
+        let all = world.made.iter().map(Made::kind).collect::<BTreeSet<_>>();
         // A stack goes where its event goes.
         all.into_iter().filter(|kind| *kind != Kind::Stack && world.below(of) == 0).collect()
     }
@@ -288,8 +295,17 @@ impl Part {
         (0..world.made.len()).map(|_| world.below(1 << 30)).collect()
     }
 
+    /// How many records of a CPU are lost or overwritten, in all buffers.
+    pub fn lost(&self, world: &World, cpu: u32) -> u64 {
+        let of = |fates: &Vec<Fate>| {
+            let its = world.made.iter().zip(fates).filter(|(made, _)| made.cpu == cpu);
+            its.filter(|(_, fate)| matches!(fate, Fate::Lost(_) | Fate::Overwritten)).count() as u64
+        };
+        self.fates.iter().map(of).sum()
+    }
+
     /// Whether some wakeups are missing without a mark.
-    pub(crate) fn lacks_wakeups(&self, world: &World) -> bool {
+    pub fn lacks_wakeups(&self, world: &World) -> bool {
         let is_out = |(made, fate): (&Made, &Fate)| {
             made.kind().is_of_two() && made.kind() != Kind::Switch && *fate == Fate::SampledOut
         };
@@ -299,7 +315,7 @@ impl Part {
     /// Whether it has no record of a thread that got another number as it ran another program. A recording by
     /// names does not have it where the new name is none of those, and takes who gets the former number then
     /// for that thread, until a record has a name.
-    pub(crate) fn hides_exec(&self, world: &World) -> bool {
+    pub fn hides_exec(&self, world: &World) -> bool {
         let is_hidden = |(made, fate): (&Made, &Fate)| {
             matches!(made.says, Says::Exec { tid, from } if tid != from) && *fate == Fate::Filtered
         };
@@ -307,7 +323,7 @@ impl Part {
     }
 
     /// The file.
-    pub(crate) fn file(&self, world: &World) -> Vec<u8> {
+    pub fn file(&self, world: &World) -> Vec<u8> {
         let (endian, compression) = (Endian::Little, Compression::None);
         let setup = Setup { endian, compression, page_size: PAGE };
         let mut writer = Writer::create(Cursor::new(Vec::new()), setup).unwrap();
@@ -414,7 +430,7 @@ fn pages(world: &World, fates: &[Fate], cpu: u32) -> Vec<u8> {
     for (made, fate) in world.made.iter().zip(fates).filter(|(made, _)| made.cpu == cpu) {
         match fate {
             Fate::Kept => {
-                while builder.push(1_000 + made.time, &made.data()).unwrap() == Push::Full {
+                while builder.push(BEGIN + made.time, &made.data()).unwrap() == Push::Full {
                     pages.extend_from_slice(builder.finish().unwrap());
                 }
             }

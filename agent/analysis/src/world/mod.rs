@@ -7,20 +7,27 @@
 //! | `mod` | the machine, and what its tracepoints say |
 //! | `says` | events, their fields and bytes |
 //! | `cut` | recordings of it: whole, or of a part, with the metadata that such a recording has |
+//! | `spans` | what it did that has a begin and an end |
 
-#![allow(clippy::unwrap_used, reason = "a helper of tests fails the test")]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a helper of tests fails the test")]
 
 mod cut;
 mod says;
+mod spans;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::cut::{HOWS, How, OF_LIVES, Part};
+#[cfg(test)]
+pub(crate) use self::cut::OF_LIVES;
+pub use self::cut::{HOWS, How, Part};
 pub(crate) use self::says::{Kind, Says};
+pub use self::spans::{Span, Takes, What};
 use crate::answers::{Random, Tid};
 
 /// How many CPUs the machine has.
-pub(crate) const CPUS: usize = 3;
+pub const CPUS: usize = 3;
+/// When the machine begins, by the clock of its recordings.
+pub const BEGIN: u64 = 1_000;
 /// Numbers are few: they are used again soon.
 const NUMBERS: u32 = 12;
 /// Places on the disk, locks and pages are few, too.
@@ -32,6 +39,7 @@ const HARD_IRQ: u8 = 0x08;
 const SOFT_IRQ: u8 = 0x10;
 /// `futex` on x86-64, with `FUTEX_WAIT` and `FUTEX_WAKE`.
 const FUTEX: i64 = 202;
+const EXECVE: i64 = 59;
 const NUMBERS_OF_CALLS: [i64; 4] = [0, 1, 3, FUTEX];
 
 const R: u64 = 0;
@@ -59,15 +67,19 @@ pub(crate) struct Made {
 
 /// What a thread did under one number, in nanoseconds, from the first switch on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Truth {
-    pub(crate) tid: Tid,
-    pub(crate) runs: u64,
-    pub(crate) waits: u64,
-    /// With what is blocked.
-    pub(crate) sleeps: u64,
-    pub(crate) switches: u64,
+pub struct Truth {
+    /// The number.
+    pub tid: Tid,
+    /// How long it ran.
+    pub runs: u64,
+    /// How long it waited for a CPU.
+    pub waits: u64,
+    /// How long it slept, or was blocked.
+    pub sleeps: u64,
+    /// How often it got a CPU.
+    pub switches: u64,
     /// For how long it had another number before a record said that it was the same thread.
-    pub(crate) untold: u64,
+    pub untold: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +107,7 @@ struct Task {
 }
 
 /// The machine.
-pub(crate) struct World {
+pub struct World {
     random: Random,
     tasks: Vec<Task>,
     /// By their places in the list; `None` for the idle thread.
@@ -114,13 +126,14 @@ pub(crate) struct World {
     flags: u8,
     pub(crate) made: Vec<Made>,
     /// What threads did, each under one number.
-    pub(crate) truth: Vec<Truth>,
+    pub truth: Vec<Truth>,
     /// Which of them had a name: no two had the same one.
-    pub(crate) rows: BTreeMap<String, usize>,
+    pub rows: BTreeMap<String, usize>,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// A machine on which nothing has happened yet; another seed makes another one.
+    pub fn new(seed: u64) -> Self {
         let mut world = Self {
             random: Random(seed),
             tasks: Vec::new(),
@@ -151,7 +164,7 @@ impl World {
     }
 
     /// Lets it go on for so many steps, after which its truth is told up to the time that this gives.
-    pub(crate) fn run(&mut self, steps: usize) -> u64 {
+    pub fn run(&mut self, steps: usize) -> u64 {
         for _ in 0..steps {
             self.time += 1 + self.below(20);
             self.step();
@@ -507,9 +520,11 @@ impl World {
         } else {
             others.len() == 1 && self.tasks[others[0]].does == Does::IsZombie
         };
-        if !may_be {
+        if !may_be || self.tasks[index].call.is_some() {
             return;
         }
+        self.say(cpu, Says::CallEnter { number: EXECVE, arguments: [0x2000, 0] }, None);
+        self.tasks[index].call = Some(EXECVE);
         self.count(index);
         // It is the same row by another name, or that of another number.
         let name =
