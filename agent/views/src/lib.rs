@@ -35,5 +35,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chrome;
+#[cfg(test)]
+mod metamorphic;
 pub mod timeline;
 mod tracks;
