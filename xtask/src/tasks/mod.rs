@@ -11,6 +11,7 @@ mod docs;
 mod fuzz;
 mod golden;
 mod libraries;
+mod mutations;
 mod room;
 mod run;
 mod setup;

@@ -1,8 +1,9 @@
 //! `cargo xtask soak`
 //!
 //! What `cargo xtask test` does for seconds, for as long as wanted: the trials in modules named `soak` of the
-//! test programs, the tests of guests on the kernels that `cargo xtask test` leaves out, and the fuzz targets
-//! of what a recorder reads back after a crash and of what a kernel's formats make readers do.
+//! test programs, the tests of guests on the kernels that `cargo xtask test` leaves out, the fuzz targets of
+//! what a recorder reads back after a crash and of what a kernel's formats make readers do, and whether the
+//! metamorphic tests find what they are for.
 
 use super::Task;
 use super::test::LONG;
@@ -10,16 +11,17 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "soak",
-    args: "[live|audit|guests|fuzz] [--minutes N]",
+    args: "[live|audit|guests|fuzz|mutations] [--minutes N]",
     about: "Long trials: every event under load, more processes than there are ids, a storm with a profiler, a daemon with\n\
             everything on, damaged spools\n\
             Each trial and each fuzz target takes about N minutes (default 10). `live` runs the trials, `audit` only the one that\n\
             compares recordings with the kernel's counters, `guests` the tests that CI runs on one of several kernels on the\n\
-            others, `fuzz` the targets spool, print and format; without a name, all.",
+            others, `fuzz` the targets spool, print and format, `mutations` the metamorphic tests of answers and slices with each\n\
+            patch of tests/mutations, where they have to fail (half an hour); without a name, all.",
     run,
 };
 
-const KINDS: [&str; 4] = ["live", "audit", "guests", "fuzz"];
+const KINDS: [&str; 5] = ["live", "audit", "guests", "fuzz", "mutations"];
 
 /// What multiplies the work of a trial, as `integration_tests::ENV_SOAK` says.
 const ENV_SOAK: &str = "TRACER_AGENT_SOAK";
@@ -49,6 +51,9 @@ fn run(args: &[String]) -> Result {
         let seconds = (minutes * 60).max(1).to_string();
         let arguments = TARGETS.map(str::to_owned).into_iter().chain(["--seconds".to_owned(), seconds]);
         (super::fuzz::TASK.run)(&arguments.collect::<Vec<_>>())?;
+    }
+    if wanted("mutations") {
+        super::mutations::run()?;
     }
     if wanted("guests") {
         process::run(&mut process::cargo(["xtask", "test", "--suite", "vm", LONG]))?;
