@@ -10,8 +10,8 @@ use store::download::{Downloaded, download};
 /// Download recordings from an object store
 ///
 /// Each becomes a file with the last part of its name. It has that name when all of it is there and its
-/// SHA-256 is the one that it was stored with; what was interrupted goes on where it was. A trace that is
-/// a directory comes as a tar file.
+/// SHA-256 is the one that it was stored with, and begins as its name says; what was interrupted goes on
+/// where it was. A trace that is a directory comes as a tar file.
 #[derive(Args, Debug)]
 pub struct GetArgs {
     /// The objects, as `tracer-agent ls` prints them

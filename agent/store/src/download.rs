@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::content::hex;
 use super::failure::StoreError;
-use super::name::component;
+use super::name::{Name, component};
 use super::place::{Access, Object, Place, Retries, block_on};
 use stdx::output::{Directory, directory_at};
 
@@ -36,7 +36,8 @@ pub struct Downloaded {
     pub bytes: u64,
     /// Bytes that were fetched now; the rest was there.
     pub fetched: u64,
-    /// Whether its SHA-256 was compared with the one that is stored with it.
+    /// Whether its SHA-256 was compared with the one that is stored with it, or with the beginning of it that
+    /// the name of an archive has.
     pub is_verified: bool,
 }
 
@@ -55,7 +56,8 @@ struct Partial {
 ///
 /// # Errors
 /// The address is wrong, the store cannot be reached, the directory cannot be written, something has the
-/// name already, or what came is not what was stored.
+/// name already, the disk has no room for the object, or what came is not what was stored or what its name
+/// says.
 pub fn download(url: &str, access: &Access, dir: &FilePath) -> Result<Downloaded, StoreError> {
     let place = Place::open(url, access, Retries::Client)?;
     let dir = directory_at(dir)
@@ -85,12 +87,14 @@ async fn to_directory(place: &Place, dir: &Directory) -> Result<Downloaded, Stor
     let (file, mut partial) = open_partial(dir, &part, &state, begun).map_err(local("write"))?;
     let fetched = fetch(place, dir, &file, &mut partial, &state).await?;
     file.sync_all().map_err(local("write"))?;
-    let verified = verify(&object, &file).map_err(local("read"))?;
-    if verified == Some(false) {
+    let expected = Expected::of(&object);
+    let verified = expected.is_known().then(|| checksum(&file, object.meta.size)).transpose();
+    let verified = verified.map_err(local("read"))?;
+    if verified.as_ref().is_some_and(|sha256| !expected.is(sha256)) {
         // What is there is of no use.
         let _ = dir.remove(&part);
         let _ = dir.remove(&state);
-        let why = "its SHA-256 is not the one that it was stored with".to_owned();
+        let why = "its SHA-256 is not the one that it was stored with, or that its name has".to_owned();
         return Err(StoreError::Checksum { what: url, why });
     }
     dir.rename_new(part.as_ref(), dir, name.as_ref()).map_err(local("write"))?;
@@ -122,6 +126,10 @@ fn open_partial(dir: &Directory, part: &str, state: &str, begun: Partial) -> io:
     {
         return Ok((file, known));
     }
+    if begun.size > dir.free_bytes()? {
+        let why = format!("the disk has no room for its {} bytes", begun.size);
+        return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+    }
     let file = dir.replace(part)?;
     file.set_len(begun.size)?;
     Ok((file, begun))
@@ -136,7 +144,8 @@ async fn fetch(
     state: &str,
 ) -> Result<u64, StoreError> {
     let size = partial.size;
-    let missing: Vec<_> = (0..size.div_ceil(RANGE)).filter(|range| !partial.ranges.contains(range)).collect();
+    let there = partial.ranges.clone();
+    let missing = (0..size.div_ceil(RANGE)).filter(|range| !there.contains(range));
     let mut ranges = futures_util::stream::iter(missing)
         .map(|number| async move {
             let range = number * RANGE..((number + 1) * RANGE).min(size);
@@ -169,25 +178,49 @@ async fn fetch(
     Ok(fetched)
 }
 
-/// Whether the content has the checksum that is stored with the object; nothing is known without one.
-fn verify(object: &Object, file: &File) -> io::Result<Option<bool>> {
-    let Some(expected) = &object.sha256 else { return Ok(None) };
+/// What is known of an object's SHA-256.
+struct Expected {
+    /// All of it, which is stored with the object.
+    stored: Option<String>,
+    /// Its beginning, in the name of an archive.
+    id: Option<String>,
+}
+
+impl Expected {
+    fn of(object: &Object) -> Self {
+        let id = Name::parse(object.meta.location.as_ref()).map(|name| name.id);
+        Self { stored: object.sha256.clone(), id }
+    }
+
+    fn is_known(&self) -> bool {
+        self.stored.is_some() || self.id.is_some()
+    }
+
+    fn is(&self, sha256: &str) -> bool {
+        self.stored.as_ref().is_none_or(|stored| stored == sha256)
+            && self.id.as_ref().is_none_or(|id| sha256.starts_with(id))
+    }
+}
+
+/// The SHA-256 of so many bytes of a file.
+fn checksum(file: &File, size: u64) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; BLOCK];
     let mut offset = 0;
-    while offset < object.meta.size {
-        let len = usize::try_from(object.meta.size - offset).unwrap_or(usize::MAX).min(BLOCK);
+    while offset < size {
+        let len = usize::try_from(size - offset).unwrap_or(usize::MAX).min(BLOCK);
         file.read_exact_at(&mut buffer[..len], offset)?;
         hash.update(&buffer[..len]);
         offset += len as u64;
     }
-    Ok(Some(hex(&hash.finalize()) == *expected))
+    Ok(hex(&hash.finalize()))
 }
 
 #[cfg(test)]
 mod tests {
     use object_store::{ObjectStore as _, ObjectStoreExt as _, PutOptions, PutPayload};
 
+    use super::super::hostile::{Server, VERSION, send};
     use super::*;
 
     fn stored(bytes: &[u8], sha256: &str) -> Place {
@@ -231,5 +264,47 @@ mod tests {
         let error = block_on(to_directory(&place, &dir)).unwrap().unwrap_err();
         assert!(matches!(error, StoreError::Checksum { .. }), "{error}");
         assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+    }
+
+    /// A store keeps no checksum, or one that fits what it gives.
+    #[test]
+    fn what_is_not_what_its_name_says_gets_no_name() {
+        let bytes = b"content";
+        let sha256 = hex(&Sha256::digest(bytes));
+        for (id, stored) in
+            [(&sha256[..16], None), ("0123456789abcdef", None), ("0123456789abcdef", Some(&sha256))]
+        {
+            let (place, store) = Place::in_memory();
+            let name = format!("lab/2026-03-02/n/s/20260302T101500.250Z-20260302T101501.000Z-{id}.dat");
+            let place = place.at(place.below(&name));
+            let attributes = stored.map(|sha256| place.attributes(sha256)).unwrap_or_default();
+            let options = PutOptions { attributes, ..PutOptions::default() };
+            block_on(store.put_opts(place.path(), PutPayload::from(bytes.to_vec()), options))
+                .unwrap()
+                .unwrap();
+            let temporary = tempfile::tempdir().unwrap();
+            let dir = directory_at(temporary.path()).unwrap();
+            let got = block_on(to_directory(&place, &dir)).unwrap();
+            if sha256.starts_with(id) {
+                assert!(got.unwrap().is_verified);
+            } else {
+                assert!(matches!(got, Err(StoreError::Checksum { .. })), "{got:?}");
+                assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_size_that_no_disk_has_is_refused() {
+        for size in [1_u64 << 62, u64::MAX - 2] {
+            let server = Server::start(move |_, stream| {
+                send(stream, &format!("200 OK\r\n{VERSION}\r\ncontent-length: {size}"), b"");
+            });
+            let temporary = tempfile::tempdir().unwrap();
+            let dir = directory_at(temporary.path()).unwrap();
+            let error = block_on(to_directory(&server.place("a.dat"), &dir)).unwrap().unwrap_err();
+            assert!(error.is_local(io::ErrorKind::StorageFull), "{error:?}");
+            assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+        }
     }
 }

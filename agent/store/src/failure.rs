@@ -7,7 +7,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use serde::Serialize;
 
 use super::config::ConfigError;
-use super::http::Unavailable;
+use super::http::{Redirected, TooLong, Unavailable};
 use super::secret::Filter;
 
 /// The cause of a failure, for counts.
@@ -89,6 +89,14 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The store answers with more than is taken of it.
+    #[error("cannot {what}: {why}")]
+    Limit {
+        /// What was tried.
+        what: String,
+        /// Which limit.
+        why: String,
+    },
     /// What was stored or read is not what it should be.
     #[error("{what}: {why}; it is sent or read again")]
     Checksum {
@@ -120,6 +128,9 @@ impl StoreError {
             let cause = cause(&error);
             let missing = matches!(error, object_store::Error::NotFound { .. });
             let why = filter.clean(&reasons(&error));
+            if source_is::<TooLong>(&error) {
+                return Self::Limit { what, why };
+            }
             Self::Remote { what, cause, missing, why }
         }
     }
@@ -133,7 +144,7 @@ impl StoreError {
     /// The cause, for counts.
     pub fn cause(&self) -> Cause {
         match self {
-            Self::Config(_) => Cause::Other,
+            Self::Config(_) | Self::Limit { .. } => Cause::Other,
             Self::Remote { cause, .. } => *cause,
             Self::Local { .. } => Cause::LocalFile,
             Self::Checksum { .. } => Cause::Checksum,
@@ -181,11 +192,17 @@ fn http_error(error: &object_store::Error) -> Option<&HttpError> {
     None
 }
 
+/// Whether the error of a request is this one.
+fn source_is<T: Error + 'static>(error: &object_store::Error) -> bool {
+    http_error(error).and_then(Error::source).is_some_and(<dyn Error>::is::<T>)
+}
+
 fn cause(error: &object_store::Error) -> Cause {
     use object_store::Error as E;
     if let Some(error) = http_error(error) {
         return match error.kind() {
             _ if error.source().is_some_and(<dyn Error>::is::<Unavailable>) => Cause::Unavailable,
+            _ if error.source().is_some_and(<dyn Error>::is::<Redirected>) => Cause::Refused,
             HttpErrorKind::Timeout => Cause::Timeout,
             HttpErrorKind::Decode => Cause::Other,
             // Whatever else happens to a request without an answer is of its connection.

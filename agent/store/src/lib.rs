@@ -33,7 +33,7 @@
 //! | [`secret`] | credentials, and texts with credentials removed |
 //! | `credentials` | files with credentials |
 //! | `place` | from an address to a store and its abilities |
-//! | `http` | requests: counted, and failures with their status |
+//! | `http` | requests: bounded answers, no redirects to other hosts, failures with their status |
 //! | [`failure`] | reasons of failures, and whether a retry can help |
 //! | [`name`] | names of objects |
 //! | `content` | the bytes of an archive: a file, or a directory as a tar file |
@@ -59,6 +59,8 @@ mod credentials;
 pub mod download;
 pub mod failure;
 pub mod find;
+#[cfg(test)]
+mod hostile;
 mod http;
 mod journal;
 pub mod name;

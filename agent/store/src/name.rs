@@ -76,7 +76,7 @@ impl Name {
         )
     }
 
-    /// The name that a path ends with; `None` if it is no archive's.
+    /// The name that a path ends with; `None` if no archive's name is written so.
     pub fn parse(path: &str) -> Option<Self> {
         let mut parts = path.rsplit('/');
         let (file, session, host) = (parts.next()?, parts.next()?, parts.next()?);
@@ -86,7 +86,9 @@ impl Name {
         let mut words = stem.splitn(3, '-');
         let (begin, end, id) = (utc::parse(words.next()?)?, utc::parse(words.next()?)?, words.next()?);
         let is_id = id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_id.then(|| Self {
+        // Whoever can write to a store chooses names, which go to terminals and become files.
+        let is_plain = [site, host, session].iter().all(|part| component(part) == *part);
+        (is_id && is_plain).then(|| Self {
             site: site.to_owned(),
             host: host.to_owned(),
             session: session.to_owned(),
@@ -121,6 +123,9 @@ mod tests {
         assert_eq!(Name::parse(&format!("some/prefix/{path}")), Some(name("s")));
         for wrong in ["", "x.dat", "a/2026-03-02/b/c/d.dat", "a/2026-03-02/b/c/x-y-0123456789abcdef.dat"] {
             assert_eq!(Name::parse(wrong), None, "{wrong}");
+        }
+        for hostile in ["..", ".", "", "a\0b", "a\nb", "\u{1b}[2J", "\u{9b}2J", "a%2fb", &"x".repeat(101)] {
+            assert_eq!(Name::parse(&path.replace("/s/", &format!("/{hostile}/"))), None, "{hostile}");
         }
     }
 

@@ -9,6 +9,7 @@ use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
@@ -47,7 +48,7 @@ pub struct Access {
     pub allow_http: bool,
     /// A file with credentials.
     pub credentials_file: Option<PathBuf>,
-    /// How long one request may take.
+    /// How long one request may take, with its answer.
     pub timeout: Duration,
 }
 
@@ -88,6 +89,8 @@ pub(super) enum Parts {
 pub struct Place {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) parts: Parts,
+    /// The same store, where lists have pages.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
     /// Whether objects have attributes of users.
     pub(super) has_attributes: bool,
     pub(super) filter: Arc<Filter>,
@@ -163,6 +166,13 @@ pub(super) fn check_endpoint(text: &str, allow_http: bool) -> Result<(), ConfigE
     check_encrypted("endpoint", &url, allow_http)
 }
 
+/// A store as its kind makes it.
+struct Built {
+    store: Arc<dyn ObjectStore>,
+    parts: Parts,
+    pages: Option<Arc<dyn PaginatedListStore>>,
+}
+
 /// What a configuration or an environment says, by name.
 type Settings = Vec<(String, Secret)>;
 
@@ -208,13 +218,13 @@ impl Place {
         }
         let failed = |error: object_store::Error| ConfigError::new("url", filter.clean(&error.to_string()));
         let made = Self::build(&scheme, &url, &path, access, settings, retry(retries));
-        let (store, parts) = made.map_err(failed)?;
+        let Built { store, parts, pages } = made.map_err(failed)?;
         let (prefix, origin) = match scheme {
             ObjectStoreScheme::Local => (path, "file://".to_owned()),
             _ => (path, url[..url::Position::BeforePath].to_owned()),
         };
         let has_attributes = !matches!(scheme, ObjectStoreScheme::Local | ObjectStoreScheme::Http);
-        Ok(Self { store, parts, has_attributes, filter, prefix, origin })
+        Ok(Self { store, parts, pages, has_attributes, filter, prefix, origin })
     }
 
     fn build(
@@ -224,12 +234,10 @@ impl Place {
         access: &Access,
         settings: Settings,
         retry: RetryConfig,
-    ) -> object_store::Result<(Arc<dyn ObjectStore>, Parts)> {
-        let client = ClientOptions::new()
-            .with_allow_http(access.allow_http)
-            .with_timeout(access.timeout)
-            .with_connect_timeout(CONNECT.min(access.timeout))
-            .with_user_agent(object_store::HeaderValue::from_static("tracer-agent"));
+    ) -> object_store::Result<Built> {
+        let connector = Connector { connect: CONNECT.min(access.timeout), timeout: access.timeout };
+        let client =
+            ClientOptions::new().with_allow_http(access.allow_http).with_connect_timeout(connector.connect);
         /// Gives a builder what settings say that it knows.
         macro_rules! configured {
             ($builder:expr) => {{
@@ -250,9 +258,10 @@ impl Place {
                     builder = builder.with_region(region);
                 }
                 let builder = builder.with_checksum_algorithm(Checksum::SHA256).with_retry(retry);
-                let store = builder.with_client_options(client).with_http_connector(Connector).build()?;
+                let store = builder.with_client_options(client).with_http_connector(connector).build()?;
                 let store = Arc::new(store);
-                Ok((store.clone(), Parts::Resumable(store)))
+                let parts = Parts::Resumable(store.clone());
+                Ok(Built { store: store.clone(), parts, pages: Some(store) })
             }
             ObjectStoreScheme::GoogleCloudStorage => {
                 let mut builder = configured!(GoogleCloudStorageBuilder::new()).with_url(url.as_str());
@@ -260,8 +269,9 @@ impl Place {
                     builder = builder.with_base_url(&endpoint);
                 }
                 let builder = builder.with_retry(retry).with_client_options(client);
-                let store = Arc::new(builder.with_http_connector(Connector).build()?);
-                Ok((store.clone(), Parts::Resumable(store)))
+                let store = Arc::new(builder.with_http_connector(connector).build()?);
+                let parts = Parts::Resumable(store.clone());
+                Ok(Built { store: store.clone(), parts, pages: Some(store) })
             }
             ObjectStoreScheme::MicrosoftAzure => {
                 let mut builder = configured!(MicrosoftAzureBuilder::new()).with_url(url.as_str());
@@ -269,19 +279,22 @@ impl Place {
                     builder = builder.with_endpoint(endpoint);
                 }
                 let builder = builder.with_retry(retry).with_client_options(client);
+                let store = Arc::new(builder.with_http_connector(connector).build()?);
                 // Its resumable parts make objects without attributes.
-                Ok((Arc::new(builder.with_http_connector(Connector).build()?), Parts::Streamed))
+                Ok(Built { store: store.clone(), parts: Parts::Streamed, pages: Some(store) })
             }
             ObjectStoreScheme::Http => {
                 let origin = &url[..url::Position::BeforePath];
                 let builder =
                     HttpBuilder::new().with_url(origin).with_retry(retry).with_client_options(client);
-                Ok((Arc::new(builder.with_http_connector(Connector).build()?), Parts::Whole))
+                let store = Arc::new(builder.with_http_connector(connector).build()?);
+                Ok(Built { store, parts: Parts::Whole, pages: None })
             }
             // Objects of a file system are found from its root on, as addresses have them.
             _ => {
                 let _ = path;
-                Ok((Arc::new(LocalFileSystem::new().with_fsync(true)), Parts::Streamed))
+                let store = Arc::new(LocalFileSystem::new().with_fsync(true));
+                Ok(Built { store, parts: Parts::Streamed, pages: None })
             }
         }
     }
@@ -293,12 +306,19 @@ impl Place {
         (Self::of(store.clone(), Parts::Resumable(store.clone())), store)
     }
 
+    /// The same store, with another path.
+    #[cfg(test)]
+    pub(super) fn at(&self, prefix: Path) -> Self {
+        Self { prefix, ..self.clone() }
+    }
+
     #[cfg(test)]
     pub(super) fn of(store: Arc<dyn ObjectStore>, parts: Parts) -> Self {
         let prefix = Path::from("traces");
         Self {
             store,
             parts,
+            pages: None,
             has_attributes: true,
             filter: Arc::default(),
             prefix,

@@ -98,7 +98,7 @@ impl RemoteFile {
     fn fetch(&self, block: u64) -> io::Result<()> {
         let count = self.lock().how_many(block);
         let start = block * BLOCK;
-        let range = start..(start + count * BLOCK).min(self.size);
+        let range = start..start.saturating_add(count * BLOCK).min(self.size);
         let bytes = self.runtime.block_on(self.range(range.clone())).map_err(io::Error::other)?;
         if bytes.len() as u64 != range.end - range.start {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -53,7 +53,8 @@ impl Filter {
         Self { secrets }
     }
 
-    /// The text without secrets, on one line, and no longer than a message may be.
+    /// The text without secrets and without what acts on a terminal, on one line, and no longer than a
+    /// message may be.
     pub fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
@@ -67,7 +68,7 @@ impl Filter {
             words.push(if hide_next { HIDDEN.to_owned() } else { clean_word(word) });
             hide_next = is_scheme;
         }
-        let mut text = words.join(" ");
+        let mut text = stdx::terminal::name(&words.join(" "));
         if text.len() > LONGEST {
             text.truncate(text.floor_char_boundary(LONGEST));
             text += "...";

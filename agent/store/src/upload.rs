@@ -20,6 +20,11 @@ const LARGEST_WHOLE: u64 = 256 << 20;
 /// Sizes of parts that are larger than configured are multiples of this.
 const STEP: u64 = 1 << 20;
 
+/// The longest name of an upload in parts. The journal keeps it.
+const LONGEST_ID: usize = 4096;
+/// The longest one of a part: a tag and checksums. The journal keeps 10 000 of them in its 8 MiB.
+const LONGEST_PART_ID: usize = 400;
+
 /// What uploads share.
 pub(super) struct Means {
     pub(super) place: Place,
@@ -148,6 +153,15 @@ impl Job<'_> {
         StoreError::remote(format!("{what} {}", self.url), &self.means.place.filter)
     }
 
+    /// Fails if a name that the store has given is longer than it may be.
+    fn check_id(&self, id: &str, most: usize) -> Result<(), StoreError> {
+        if id.len() <= most {
+            return Ok(());
+        }
+        let why = format!("the store names an upload or a part with more than {most} bytes");
+        Err(StoreError::Limit { what: format!("upload {}", self.url), why })
+    }
+
     /// Whether the store has the object, with this size and, where it has attributes, this checksum.
     async fn is_stored(&self) -> Result<bool, StoreError> {
         let found = self.means.place.look(&self.path).await?;
@@ -244,6 +258,7 @@ impl Job<'_> {
         } else {
             let created = store.create_multipart_opts(&self.path, self.options());
             let id = created.await.map_err(self.failed("begin to upload"))?;
+            self.check_id(&id, LONGEST_ID)?;
             Upload { url: self.url.clone(), id, part_size: part, parts: Vec::new() }
         };
         record.progress.upload = Some(known.clone());
@@ -255,6 +270,7 @@ impl Job<'_> {
             let len = bytes.len() as u64;
             let put = store.put_part(&self.path, &known.id, known.parts.len(), PutPayload::from(bytes));
             let id = put.await.map_err(self.failed("upload a part of"))?;
+            self.check_id(&id.content_id, LONGEST_PART_ID)?;
             known.parts.push(id.content_id);
             record.progress.upload = Some(known.clone());
             save(self.means, record)?;
@@ -305,6 +321,7 @@ mod tests {
     use std::fs;
 
     use super::super::archive::Archive;
+    use super::super::hostile::{Server, send};
     use super::super::journal::Key;
     use super::super::place::block_on;
     use super::*;
@@ -334,6 +351,40 @@ mod tests {
         let remove = |_| fs::remove_file(&path).unwrap();
         block_on(upload(&means, &mut record, &remove)).unwrap().unwrap();
         assert!(record.progress.stored.is_some(), "the store has what was removed then");
+    }
+
+    #[test]
+    fn names_without_end_are_not_kept() {
+        for (id, tag) in [(LONGEST_ID + 1, 1), (LONGEST_ID, LONGEST_PART_ID)] {
+            let server = Server::start(move |request, stream| {
+                let (id, tag) = ("i".repeat(id), "t".repeat(tag));
+                match request.split(' ').next() {
+                    Some("POST") => {
+                        let body = format!("<Answer><UploadId>{id}</UploadId></Answer>");
+                        send(stream, "200 OK", body.as_bytes());
+                    }
+                    Some("PUT") => send(stream, &format!("200 OK\r\netag: {tag}\r\ncontent-length: 0"), b""),
+                    _ => send(stream, "404 Not Found\r\ncontent-length: 0", b""),
+                }
+            });
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.dat");
+            fs::write(&path, vec![0; 6 << 20]).unwrap();
+            let means = Means {
+                place: server.place("x"),
+                site: "lab".into(),
+                part_size: 5 << 20,
+                bandwidth: Bandwidth::new(None),
+                journal: Journal::open(dir.path()).unwrap(),
+            };
+            let archive = Archive::at(&path, "s").unwrap();
+            let fingerprint = content::open(&path).unwrap().fingerprint;
+            let mut record =
+                Record { key: Key::of(&path), archive, fingerprint, progress: Progress::default() };
+            let ended = block_on(upload(&means, &mut record, &|_| {})).unwrap();
+            assert!(matches!(ended, Err(Failure::Again(StoreError::Limit { .. }))), "{ended:?}");
+            assert!(record.progress.upload.is_none_or(|upload| upload.parts.is_empty()));
+        }
     }
 
     #[test]
