@@ -6,11 +6,12 @@
 //!
 //! **Guarantees**
 //!
-//! - Every offset is at the beginning of an instruction, as a breakpoint elsewhere would change what the
-//!   program does: all bytes of the function decode one after another from its first to its last, and each of
-//!   its jumps leads to one of these instructions. Data between instructions that looks like some itself
-//!   would be taken for them; compilers for x86-64 put none there. That a path of jumps leads to a return is
-//!   not asked for: a function of Go that recovers from a panic goes on where none does (`deferreturn`).
+//! - Every offset is in code, at the beginning of an instruction, as a breakpoint elsewhere would change what
+//!   the program does, or what it reads: the function is in a segment of code from its first byte to its
+//!   last, all bytes decode one after another, and each jump leads to one of these instructions. Data between
+//!   instructions that looks like some itself would be taken for them; compilers for x86-64 put none there,
+//!   and assembly may. That a path of jumps leads to a return is not asked for: a function of Go that
+//!   recovers from a panic goes on where none does (`deferreturn`).
 //! - What leaves a function by a jump is counted.
 //! - Time and memory are bounded, whatever a file says: [`FUNCTION_MAX`], [`CODE_MAX`], [`RETURNS_MAX`].
 
@@ -68,6 +69,20 @@ pub enum ReturnsError {
         /// Its length in bytes.
         size: u64,
     },
+    /// It reaches out of the code of the file.
+    #[error("{name} has {size} bytes, which reach out of the file's code")]
+    OutsideCode {
+        /// The function.
+        name: String,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// The file was written to meanwhile.
+    #[error("{} was changed while its functions were read", path.display())]
+    Changed {
+        /// The binary.
+        path: PathBuf,
+    },
     /// There is something else than instructions in it.
     #[error("{name}+{distance:#x} is no instruction: there may be data in the function")]
     NoInstruction {
@@ -114,6 +129,7 @@ pub enum ReturnsError {
 pub struct Finder<'a> {
     binary: &'a OpenBinary,
     file: File,
+    all: &'a Functions,
     decode: fn(&[u8]) -> Result<Returns, Wrong>,
     /// By offset in the file, those whose length is known.
     functions: HashMap<u64, &'a Function>,
@@ -142,7 +158,7 @@ impl<'a> Finder<'a> {
             }
         }
         let left = (CODE_MAX, RETURNS_MAX);
-        Ok(Self { binary, file: binary.reopen()?, decode, functions: sized, left })
+        Ok(Self { binary, file: binary.reopen()?, all: functions, decode, functions: sized, left })
     }
 
     /// The name of the function that begins at `offset` of the file, or the offset.
@@ -162,6 +178,9 @@ impl<'a> Finder<'a> {
         let (name, size) = (|| function.name.clone(), function.size);
         if size > FUNCTION_MAX {
             return Err(ReturnsError::TooLong { name: name(), size });
+        }
+        if !self.all.is_code(offset, size) {
+            return Err(ReturnsError::OutsideCode { name: name(), size });
         }
         let too_much = || ReturnsError::TooMuch { path: path() };
         self.left.0 = self.left.0.checked_sub(size).ok_or_else(too_much)?;
@@ -302,6 +321,11 @@ mod tests {
         let inside =
             (function.offset..function.offset + function.size).find(|&offset| !begins(offset)).unwrap();
         assert!(matches!(finder.at(inside), Err(ReturnsError::NoSize { offset, .. }) if offset == inside));
+        // A length that is wrong leads to bytes that are no code, in which a breakpoint would be data.
+        let last = functions.all().iter().max_by_key(|function| function.offset).unwrap();
+        let far = Function { size: FUNCTION_MAX, ..last.clone() };
+        finder.functions.insert(far.offset, &far);
+        assert!(matches!(finder.at(far.offset), Err(ReturnsError::OutsideCode { size: FUNCTION_MAX, .. })));
         // What may be decoded, and what may be given, has an end.
         finder.left = (function.size, found.distances.len());
         assert_eq!(finder.at(function.offset).unwrap(), found);

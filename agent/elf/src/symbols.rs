@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use object::{Object as _, ObjectSection as _};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
 use self::collect::Collector;
 pub use self::names::nearest_names;
@@ -21,6 +21,8 @@ use stdx::input::glob;
 
 /// What the linker of Go says of a program (debug/buildinfo of its library).
 const GO_SECTION: &str = ".go.buildinfo";
+/// Others that binaries of Go have, also those of versions without [`GO_SECTION`], or that lack it.
+const GO_SECTIONS: [&str; 3] = [".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid"];
 /// How it begins. The byte after next has flags.
 const GO_MAGIC: &[u8] = b"\xff Go buildinf:";
 const GO_FLAGS_AT: usize = 15;
@@ -147,8 +149,19 @@ pub struct GoCode {
 impl GoCode {
     /// That of a binary, if it has any.
     fn of(file: &Parsed<'_>) -> Option<Self> {
-        let section = file.section_by_name(GO_SECTION)?;
-        let head = section.data_range(section.address(), GO_FLAGS_AT as u64 + 1).ok().flatten();
+        let len = GO_FLAGS_AT as u64 + 1;
+        let of_section = |name| {
+            let section = file.section_by_name(name)?;
+            Some(section.data_range(section.address(), len).ok().flatten())
+        };
+        // Where there are no sections, it is at the beginning of the data (debug/buildinfo of Go).
+        let of_data = || {
+            let heads =
+                file.segments().filter_map(|segment| segment.data_range(segment.address(), len).ok()?);
+            heads.into_iter().find(|head| head.starts_with(GO_MAGIC)).map(Some)
+        };
+        let is_other = || GO_SECTIONS.iter().any(|name| file.section_by_name(name).is_some()).then_some(None);
+        let head = of_section(GO_SECTION).or_else(of_data).or_else(is_other)?;
         let is_inline =
             head.is_some_and(|head| head.starts_with(GO_MAGIC) && head[GO_FLAGS_AT] & GO_INLINE != 0);
         Some(Self { returns_in_registers: is_inline })
@@ -391,6 +404,12 @@ impl Functions {
     pub fn name_at(&self, offset: u64) -> String {
         let here = self.entries.iter().filter(|function| function.offset == offset).collect();
         by_offset(here).first().map_or_else(|| format!("{offset:#x}"), |function| function.name.clone())
+    }
+
+    /// Whether there is code from an offset in the file on, so many bytes long.
+    pub(super) fn is_code(&self, offset: u64, len: u64) -> bool {
+        let end = offset.checked_add(len);
+        self.code.iter().any(|code| code.contains(&offset) && end.is_some_and(|end| end <= code.end))
     }
 
     /// Makes sure that there is code at an offset in the file.

@@ -3,9 +3,10 @@
 //! The kernel keeps what a thread returns to of at most 64 calls that are nested, of all functions and for
 //! all tracers together (`MAX_URETPROBE_DEPTH`, include/linux/uprobes.h). It does not watch the return of a
 //! call beyond that, and counts nothing (`prepare_uretprobe`, kernel/events/uprobes.c). It decides after the
-//! programs at the function's entry have run, by a number that these can read: so whatever tracer watches
-//! the other calls, and however a thread leaves them, a return is counted here if and only if the kernel
-//! leaves it out.
+//! programs at the function's entry have run, by a number that these can read: whatever tracer watches the
+//! other calls, and however a thread leaves them. A call beyond the limit that never returns, as the thread
+//! leaves it by `longjmp` or ends, is counted as well. Returns that the kernel does not watch for other
+//! reasons, such as lack of memory, are not.
 
 use agent_ebpf::begin_flags;
 use bpf::insn::{Assembler, FP, Jump, R0, R1, R2, R3};

@@ -20,7 +20,7 @@ use bpf::preemption::Preemption;
 use elf::indirect::Implementations;
 use elf::returns::{Finder, Returns, ReturnsError};
 use elf::symbols::{Function, Functions, LookupError};
-use elf::{Machine, Named, OpenBinary, Processes};
+use elf::{BinaryError, Machine, Named, OpenBinary, Processes};
 
 /// The system of events without one.
 const GROUP: &str = "uprobes";
@@ -314,6 +314,11 @@ impl Environment {
         point: &str,
         (returns, force): (bool, bool),
     ) -> Result<MeantIn, DynamicError> {
+        let read = || {
+            let of_binary = |source| BinaryError::Io { path: binary.path().to_owned(), source };
+            binary.state().map_err(of_binary)
+        };
+        let before = read()?;
         let functions = Functions::of_binary(&binary)?;
         let Meant { mut points, mut left_out, mut notes } =
             self.points(spec, (&binary, &functions), point, returns)?;
@@ -326,6 +331,9 @@ impl Environment {
                     return Err(DynamicError::GoResult);
                 }
                 let found = return_instructions((&binary, &functions), &points.offsets())?;
+                if read()? != before {
+                    return Err(ReturnsError::Changed { path: binary.path().to_owned() }.into());
+                }
                 points.retain(|offset| found.returns.contains_key(&offset));
                 left_out.extend(found.left_out);
                 notes.extend(found.notes);
@@ -544,20 +552,24 @@ fn default_name(places: &[Place<'_>], point: &str, returns: bool) -> String {
     name_from(&format!("{letter}_{front}_{offset:#x}"))
 }
 
-/// Sites that a program suits: all of them, unless an offset in the file has to be found from the site's own,
-/// or from that of its function.
+/// Sites that a program suits: all of them, unless an offset in the file has to be found from that of the
+/// site's function: then those of one function.
 fn by_arguments(arguments: &[Argument], sites: Vec<Site>) -> Vec<(Vec<Argument>, Vec<Site>)> {
     if !arguments.iter().any(|argument| has_file_offset(&argument.fetch)) {
         return vec![(arguments.to_vec(), sites)];
     }
-    let at = |site: Site| {
+    let mut by_function: BTreeMap<u64, Vec<Site>> = BTreeMap::new();
+    for site in sites {
+        by_function.entry(site.offset - site.distance).or_default().push(site);
+    }
+    let of = |(function, sites)| {
         let mut arguments = arguments.to_vec();
         for argument in &mut arguments {
-            relate(&mut argument.fetch, site.offset - site.distance);
+            relate(&mut argument.fetch, function);
         }
-        (arguments, vec![site])
+        (arguments, sites)
     };
-    sites.into_iter().map(at).collect()
+    by_function.into_iter().map(of).collect()
 }
 
 pub(super) fn has_file_offset(fetch: &Fetch) -> bool {
