@@ -257,8 +257,18 @@ pub(crate) fn attach(
     let loaded = side_by_side(programs, |to_attach| load(to_attach, object.parts()));
     let mut links = HookLinks::default();
     let mut left_out = Vec::new();
+    // Whether the event has the program beside which another one counts what is missing.
+    let mut is_recorded = true;
     for (to_attach, loaded) in programs.iter().zip(loaded) {
-        let loaded = loaded?;
+        let forgoes = to_attach.program.on_refusal == OnRefusal::Forgo;
+        let counting = || format!("the count of missing returns of {}", to_attach.event);
+        let loaded = match loaded {
+            Err(error) if forgoes => {
+                left_out.push((counting(), error));
+                continue;
+            }
+            loaded => loaded?,
+        };
         let attached_before = links.attachments.len();
         let attached = side_by_side(&to_attach.program.hooks, |hook| hook.attach(loaded.as_fd()));
         for (hook, attached) in to_attach.program.hooks.iter().zip(attached) {
@@ -272,6 +282,7 @@ pub(crate) fn attach(
                         ProbeError::Attach(AttachError { event: event.clone(), step, advice, source });
                     match to_attach.program.on_refusal {
                         OnRefusal::Fail => return Err(error),
+                        OnRefusal::Forgo if is_recorded => left_out.push((counting(), error)),
                         OnRefusal::Forgo => {}
                         OnRefusal::LeaveOutAttachPoint | OnRefusal::LeaveOutEvent => {
                             left_out.push((event, error));
@@ -279,6 +290,9 @@ pub(crate) fn attach(
                     }
                 }
             }
+        }
+        if !forgoes {
+            is_recorded = links.attachments.len() != attached_before;
         }
         if links.attachments.len() == attached_before {
             if to_attach.program.on_refusal == OnRefusal::LeaveOutAttachPoint

@@ -199,7 +199,7 @@ pub enum OnRefusal {
     LeaveOutAttachPoint,
     /// The attach point is left out: the event is one of several that a pattern means.
     LeaveOutEvent,
-    /// The attach point is left out, and nobody is told: another program of the event is refused there, too.
+    /// The program is left out: it counts what another program of the event, before it, is not called for.
     Forgo,
 }
 
