@@ -319,6 +319,7 @@ impl Job<'_> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::super::archive::Archive;
     use super::super::hostile::{Server, send};
@@ -326,21 +327,29 @@ mod tests {
     use super::super::place::block_on;
     use super::*;
 
+    fn means(place: Place, dir: &Path) -> Means {
+        Means {
+            place,
+            site: "lab".into(),
+            part_size: 5 << 20,
+            bandwidth: Bandwidth::new(None),
+            journal: Journal::open(dir).unwrap(),
+        }
+    }
+
+    /// Of an archive of which nothing is stored.
+    fn record(path: &Path) -> Record {
+        let archive = Archive::at(path, "s").unwrap();
+        let fingerprint = content::open(path).unwrap().fingerprint;
+        Record { key: Key::of(path), archive, fingerprint, progress: Progress::default() }
+    }
+
     #[test]
     fn what_replaces_an_archive_on_its_way_is_not_taken_for_stored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.dat");
         fs::write(&path, "one").unwrap();
-        let means = Means {
-            place: Place::in_memory().0,
-            site: "lab".into(),
-            part_size: 5 << 20,
-            bandwidth: Bandwidth::new(None),
-            journal: Journal::open(dir.path()).unwrap(),
-        };
-        let archive = Archive::at(&path, "s").unwrap();
-        let fingerprint = content::open(&path).unwrap().fingerprint;
-        let mut record = Record { key: Key::of(&path), archive, fingerprint, progress: Progress::default() };
+        let (means, mut record) = (means(Place::in_memory().0, dir.path()), record(&path));
         // After the store has taken it.
         let replace = |_| {
             fs::write(dir.path().join("new"), "other").unwrap();
@@ -370,17 +379,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("a.dat");
             fs::write(&path, vec![0; 6 << 20]).unwrap();
-            let means = Means {
-                place: server.place("x"),
-                site: "lab".into(),
-                part_size: 5 << 20,
-                bandwidth: Bandwidth::new(None),
-                journal: Journal::open(dir.path()).unwrap(),
-            };
-            let archive = Archive::at(&path, "s").unwrap();
-            let fingerprint = content::open(&path).unwrap().fingerprint;
-            let mut record =
-                Record { key: Key::of(&path), archive, fingerprint, progress: Progress::default() };
+            let (means, mut record) = (means(server.place("x"), dir.path()), record(&path));
             let ended = block_on(upload(&means, &mut record, &|_| {})).unwrap();
             assert!(matches!(ended, Err(Failure::Again(StoreError::Limit { .. }))), "{ended:?}");
             assert!(record.progress.upload.is_none_or(|upload| upload.parts.is_empty()));
