@@ -92,7 +92,7 @@ impl<'a> ReadRef<'a> for &'a Bytes {
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
-        // So much is read before there is none.
+        // The cache gives up after so many bytes without a delimiter.
         const TEXT_MAX: u64 = 4096;
         let found = (&self.cache).read_bytes_at_until(range, delimiter);
         self.take(found.map_or(TEXT_MAX, |found| found.len() as u64))?;

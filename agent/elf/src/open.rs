@@ -108,8 +108,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// What was found with [`FINDING`]; `None` if it is no regular file, or one of a [file system](PSEUDO) in
-    /// which those are none.
+    /// What was found with [`FINDING`]; `None` if it is no regular file, or is on a [file
+    /// system](PSEUDO) of the kernel.
     fn of(found: rustix::io::Result<OwnedFd>) -> io::Result<Option<Self>> {
         let file = File::from(found?);
         let found = file.metadata()?;

@@ -180,7 +180,7 @@ pub fn probes(
     }
     check_count(&spec, &marker, found.len())?;
     let mut names = FreeNames::new(is_taken);
-    // Reasons of files are none of markers.
+    // Why a file is left out does not say why a marker is.
     let mut refused = Vec::new();
     for ((provider, name), files) in &found {
         let group = target.group(files);
@@ -366,8 +366,8 @@ fn arguments(name: &str, file: &InFile<'_>) -> Result<(BySite, Vec<ArgumentType>
     Ok((by_site, types))
 }
 
-/// Whether a marker is one of this program's own, by which it says in traces what it does: those are of
-/// interest whoever's events are recorded.
+/// Whether a marker is one of this program's own, which report its work in traces: they are recorded whatever
+/// the scope is.
 fn is_own(files: &[InFile<'_>]) -> bool {
     files.first().is_some_and(|file| {
         file.sites.first().is_some_and(|site| site.provider == OWN_PROVIDER)
@@ -538,7 +538,7 @@ mod tests {
 
     /// Files with a marker at sites with these arguments.
     fn alike_of(files: &[&[&str]]) -> (Vec<usize>, Vec<ArgumentType>, Vec<String>) {
-        // Any files, which are told by their paths.
+        // Any files serve: paths tell them apart.
         let open = |path: &&str| OpenBinary::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         let all = ["Cargo.toml", "src/lib.rs", "src/hook.rs", "src/dynamic/mod.rs"];
         let binaries: Vec<OpenBinary> = all.iter().take(files.len()).map(open).collect();

@@ -360,7 +360,7 @@ fn return_instructions(
     (binary, functions): (&OpenBinary, &Functions),
     offsets: &[u64],
 ) -> Result<FoundReturns, DynamicError> {
-    /// How many functions the user is told of.
+    /// Functions that notes name.
     const SHOWN: usize = 5;
     let mut finder = Finder::new(binary, functions)?;
     let (mut returns, mut left_out, mut jumping) = (HashMap::new(), Vec::new(), Vec::new());

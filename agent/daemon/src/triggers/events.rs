@@ -180,7 +180,7 @@ impl Events {
         watched
     }
 
-    /// Lets a trigger have the matches of a rule that is there already; `false` if there is none.
+    /// Adds a trigger to a rule that is watched already; `false` if the rule is not.
     fn subscribe(&self, state: &mut State, key: &str, entry: &Arc<Entry>) -> bool {
         let running = state.running.clone();
         let Some(shared) = state.rules.get_mut(key) else { return false };
@@ -408,7 +408,7 @@ impl Events {
     /// their rules.
     fn let_go(&self, running: &Running, gone: Vec<(String, RuleId, Counts)>) {
         for (key, id, before) in gone {
-            // Taken for each: matches are told meanwhile.
+            // Locked for each part, so that triggers fire in between.
             let mut watch = lock(&running.watch);
             let Some(of) = watch.as_mut() else { return };
             let Ok(last) = of.remove(id) else { continue };
