@@ -1,4 +1,6 @@
 //! Where a relay daemon is: `net://HOST[:CONTROL[:DATA]][/PATH]` (lttng-create(1), "URL format").
+//!
+//! LTTng shows and saves `tcp4://HOST:CONTROL/PATH` and `tcp4://HOST:DATA/`.
 
 /// A relay daemon, with the ports that it listens on for commands and data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl RelayAddress {
     pub fn parse(text: &str) -> Option<Self> {
         let (protocol, rest) = text.split_once("://")?;
         let version = match protocol {
-            "net" | "tcp" => 4,
+            "net" | "net4" | "tcp" | "tcp4" => 4,
             "net6" | "tcp6" => 6,
             _ => return None,
         };
@@ -87,6 +89,20 @@ impl RelayAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lttng_saves_is_what_it_was_made_of() {
+        for (control, data, url) in [
+            ("tcp4://127.0.0.1:15342/", "tcp4://127.0.0.1:15343/", "net://127.0.0.1:15342:15343/"),
+            ("tcp4://127.0.0.1:1/a/b", "tcp4://127.0.0.1:2/", "net://127.0.0.1:1:2/a/b"),
+            ("tcp6://[::1]:1/", "tcp6://[::1]:2/", "net6://[::1]:1:2/"),
+        ] {
+            let both = RelayAddress::of_both(control, data).unwrap();
+            assert_eq!((both.url(), both.shown_control()), (url.to_owned(), control.to_owned()));
+            assert_eq!(RelayAddress::parse(url).as_ref(), Some(&both));
+        }
+        assert_eq!(RelayAddress::parse("net4://h"), RelayAddress::parse("net://h"));
+    }
 
     #[test]
     fn directories_stay_below() {

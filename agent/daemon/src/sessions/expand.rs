@@ -106,9 +106,10 @@ pub(crate) fn rules_of(
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
         ));
     }
-    // One of many may be one that cannot be recorded; the one that is named must be. Which markers programs
-    // have, nobody knows who writes a rule.
-    let optional = whats.len() > 1 || domain == Domain::User;
+    // One of many may be one that cannot be recorded; what is named must be: a function with both of its ends.
+    // Which markers programs have, nobody knows who writes a rule.
+    let is_pattern = matches!(instrumentation, Instrumentation::Tracepoint | Instrumentation::Syscall(_));
+    let optional = domain == Domain::User || is_pattern && whats.len() > 1;
     Ok(whats
         .into_iter()
         .map(|(key, what, known)| {
@@ -145,6 +146,28 @@ mod tests {
 
     use super::*;
     use elf::Identity;
+
+    /// What every recording that is made of a rule must be: one that can be planned.
+    #[test]
+    fn rules_of_all_kinds_can_be_recorded() {
+        let events = ["one", "two"].map(|name| EventName::new("a", name)).to_vec();
+        let catalogue = Catalogue::new(events, "", "", "");
+        let world = World { catalogue, programs: Arc::default(), generation: 1 };
+        for (instrumentation, count, optional) in [
+            (serde_json::json!({"function": {"location": "do_exit"}}), 2, false),
+            (serde_json::json!({"kprobe": {"location": "do_exit"}}), 1, false),
+            (serde_json::json!("tracepoint"), 2, true),
+        ] {
+            let name = if instrumentation == "tracepoint" { "a:*" } else { "one" };
+            let rule = serde_json::json!({"name": name, "instrumentation": instrumentation});
+            let rules = rules_of(&world, Domain::Kernel, &serde_json::from_value(rule).unwrap()).unwrap();
+            let rules: Vec<_> = rules.into_iter().map(|(_, rule)| rule).collect();
+            assert_eq!((rules.len(), rules[0].optional), (count, optional), "{instrumentation}");
+            let channels = vec![spec::ChannelSpec { rules, ..Default::default() }];
+            let spec = spec::RecordingSpec { channels, ..Default::default() };
+            assert_eq!(spec.check().map_err(|problem| problem.to_string()), Ok(()), "{instrumentation}");
+        }
+    }
 
     /// What leads to a program of a container changes when the process ends that has led to it.
     #[test]
