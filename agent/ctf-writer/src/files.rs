@@ -28,6 +28,16 @@ pub struct FileLimits {
     pub size: Option<u64>,
     /// How many files there are at most. Then the oldest is replaced. It needs a size.
     pub count: Option<u64>,
+    /// Whether who gets the packets keeps to this: here, a stream has one file then, whatever its size.
+    #[serde(default)]
+    pub is_elsewhere: bool,
+}
+
+impl FileLimits {
+    /// Those of the files here.
+    fn here(self) -> Self {
+        if self.is_elsewhere { Self::default() } else { self }
+    }
 }
 
 /// The directory of a trace, with that of its indexes.
@@ -79,6 +89,8 @@ pub(super) struct StreamFiles {
     name: String,
     /// The stream's class, and which one of it.
     id: (u32, u64),
+    /// Those that others are told of.
+    told: FileLimits,
     limits: FileLimits,
     /// Its number for those who are told of it.
     published: Option<u64>,
@@ -98,8 +110,9 @@ impl StreamFiles {
     pub(super) fn create(
         dir: &TraceDirectory,
         (name, id): (&str, (u32, u64)),
-        limits: FileLimits,
+        told: FileLimits,
     ) -> Result<Self, ExportError> {
+        let limits = told.here();
         let file = file_name(name, limits, 0);
         let (data, path, index) = open(dir, &file)?;
         let (name, dir) = (name.to_owned(), dir.clone());
@@ -107,6 +120,7 @@ impl StreamFiles {
             dir,
             name,
             id,
+            told,
             limits,
             published: None,
             before: 0,
@@ -122,8 +136,8 @@ impl StreamFiles {
 
     /// Tells of a file that was created.
     fn publish(&mut self, file: &str) {
-        let Self { dir: TraceDirectory { kernel, index, publisher, .. }, name, id, limits, .. } = self;
-        let stream = (name.as_str(), id.0, id.1, *limits);
+        let Self { dir: TraceDirectory { kernel, index, publisher, .. }, name, id, told, .. } = self;
+        let stream = (name.as_str(), id.0, id.1, *told);
         let publish = |of: &mut Publisher| of.file(stream, ([&*kernel, &*index], file));
         self.published = publisher.as_mut().map(publish);
     }
@@ -137,7 +151,7 @@ impl StreamFiles {
 
     /// Goes on in another directory, with the first file there.
     pub(super) fn move_to(&mut self, dir: &TraceDirectory) -> Result<(), ExportError> {
-        *self = Self::create(dir, (&self.name, self.id), self.limits)?;
+        *self = Self::create(dir, (&self.name, self.id), self.told)?;
         Ok(())
     }
 
@@ -190,6 +204,9 @@ impl StreamFiles {
                 }
                 _ => Ok(()),
             };
+            if let (Some(publisher), Some(stream)) = (&self.dir.publisher, self.published) {
+                publisher.replaced(stream, &name);
+            }
             // Whoever reads meanwhile finds no index of packets that are not there.
             gone(&self.dir.index, &index_name(&name))?;
             gone(&self.dir.kernel, &name)?;

@@ -529,10 +529,19 @@ impl Shapes {
     /// The same with one file for each stream, whatever its size, as LTTng's snapshots have them.
     #[must_use]
     pub fn in_one_file(&self) -> Self {
-        let one = |(name, shape): (&String, &Shape)| {
-            (name.clone(), Shape { files: FileLimits::default(), ..*shape })
-        };
-        self.0.iter().map(one).collect()
+        self.with_files(|_| FileLimits::default())
+    }
+
+    /// The same where who gets the packets keeps to the limits of files.
+    #[must_use]
+    pub fn limited_elsewhere(&self) -> Self {
+        self.with_files(|files| FileLimits { is_elsewhere: true, ..files })
+    }
+
+    fn with_files(&self, files: impl Fn(FileLimits) -> FileLimits) -> Self {
+        let of =
+            |(name, shape): (&String, &Shape)| (name.clone(), Shape { files: files(shape.files), ..*shape });
+        self.0.iter().map(of).collect()
     }
 }
 

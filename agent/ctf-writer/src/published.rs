@@ -10,7 +10,10 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::FileExt as _,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -102,6 +105,8 @@ pub struct PacketFile {
     pub bytes: u64,
     data: Directory,
     index: Directory,
+    /// Whether another file has taken its name, or is about to.
+    is_replaced: Arc<AtomicBool>,
 }
 
 /// A trace chunk.
@@ -177,7 +182,15 @@ impl PacketFile {
     /// It is gone, for newer ones.
     pub fn open(&self) -> io::Result<OpenFile> {
         let index = self.index.open_file(index_name(&self.name))?;
-        Ok(OpenFile { data: self.data.open_file(&self.name)?, index })
+        let data = self.data.open_file(&self.name)?;
+        self.check()?;
+        Ok(OpenFile { data, index })
+    }
+
+    /// Whether what was opened by its name is this file: the writer says that it is replaced before it removes
+    /// it.
+    fn check(&self) -> io::Result<()> {
+        if self.is_replaced.load(Ordering::SeqCst) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
     }
 
     /// Gives the space of its first bytes back, which nobody needs any more: they are zeros then.
@@ -186,6 +199,7 @@ impl PacketFile {
     /// It is gone, or its file system has no files with holes.
     pub fn release(&self, bytes: u64) -> io::Result<()> {
         let file = self.data.open_for_writing(&self.name)?;
+        self.check()?;
         rustix::fs::fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, bytes)?;
         Ok(())
     }
@@ -483,7 +497,21 @@ impl Publisher {
         });
     }
 
-    /// A stream has a new file, in place of one of the same name in its chunk. Gives the stream's number.
+    /// The file of this name gives way to a newer one of its stream: nobody may take that for it.
+    pub(super) fn replaced(&self, stream: u64, name: &str) {
+        self.publication.change(|state| {
+            let chunk = state.chunks.back().map_or(0, |chunk| chunk.number);
+            let trace = state.traces.get_mut(&self.trace);
+            let Some(stream) = trace.and_then(|trace| trace.streams.get_mut(&stream)) else { return };
+            stream.files.retain(|file| {
+                let stays = file.chunk != chunk || file.name != name;
+                file.is_replaced.fetch_or(!stays, Ordering::SeqCst);
+                stays
+            });
+        });
+    }
+
+    /// A stream has a new file. Gives the stream's number.
     pub(super) fn file(
         &self,
         (stream, class, instance, limits): (&str, u32, u64, FileLimits),
@@ -504,10 +532,10 @@ impl Publisher {
                 packets: 0,
                 silent_until: 0,
             });
-            stream.files.retain(|file| file.chunk != chunk || file.name != name);
             let (first, data, index) = (stream.packets, data.clone(), index.clone());
-            let name = name.to_owned();
-            stream.files.push_back(PacketFile { chunk, name, first, packets: 0, bytes: 0, data, index });
+            let (name, is_replaced) = (name.to_owned(), Arc::default());
+            let file = PacketFile { chunk, name, first, packets: 0, bytes: 0, data, index, is_replaced };
+            stream.files.push_back(file);
             number
         })
     }
@@ -603,8 +631,17 @@ mod tests {
         publication.begin_chunk(1, None);
         let first = trace(dir.path(), "one", &publication);
         let reader = publication.consumer();
-        let mut stream = stream(&first, FileLimits { size: Some(2 * 4096), count: Some(2) });
-        (1..=5).for_each(|time| packet(&mut stream, time));
+        let limits = FileLimits { size: Some(2 * 4096), count: Some(2), is_elsewhere: false };
+        let mut stream = stream(&first, limits);
+        packet(&mut stream, 1);
+        let oldest = publication.read(|state| {
+            state.traces.values().flat_map(|trace| trace.streams.values()).next().unwrap().files[0].clone()
+        });
+        assert!(oldest.open().is_ok());
+        (2..=5).for_each(|time| packet(&mut stream, time));
+        // There is a file of its name.
+        let gone = [oldest.open().map(drop), oldest.release(4096)];
+        assert_eq!(gone.map(|of| of.unwrap_err().kind()), [io::ErrorKind::NotFound; 2]);
         // The third file has the place of the first.
         assert_eq!(files(&publication), (vec![(1, 2, 2), (1, 4, 1)], vec![3, 4, 5]));
         publication.close_chunk(Some(9));
@@ -623,6 +660,23 @@ mod tests {
         });
         assert_eq!(streams, [("a_1".to_owned(), 6, 8)]);
         assert_eq!(publication.read(|state| state.chunks.len()), 1);
+    }
+
+    /// What is sent to somebody who keeps to the limits is not overwritten before it is sent.
+    #[test]
+    fn limits_that_others_keep_to_limit_no_file_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let publication = Arc::new(Publication::default());
+        publication.begin_chunk(1, None);
+        let limits = FileLimits { size: Some(4096), count: Some(2), is_elsewhere: true };
+        let mut stream = stream(&trace(dir.path(), "one", &publication), limits);
+        (1..=5).for_each(|time| packet(&mut stream, time));
+        assert_eq!(files(&publication), (vec![(1, 0, 5)], vec![1, 2, 3, 4, 5]));
+        let told = publication.read(|state| {
+            let streams = state.traces.values().flat_map(|trace| trace.streams.values());
+            streams.map(|of| (of.limits.size, of.limits.count)).collect::<Vec<_>>()
+        });
+        assert_eq!(told, [(Some(4096), Some(2))]);
     }
 
     #[test]

@@ -268,7 +268,8 @@ fn trace_of(spec: &RecordingSpec) -> Option<CtfOptions> {
     };
     let of_channel = |channel: &ChannelSpec| {
         let packet = channel.packet_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let files = FileLimits { size: channel.tracefile_bytes, count: channel.tracefile_count };
+        let (size, count) = (channel.tracefile_bytes, channel.tracefile_count);
+        let files = FileLimits { size, count, is_elsewhere: false };
         (channel.name.clone(), Shape { packet: packet.unwrap_or(Shape::default().packet), files })
     };
     let stored = spec.channels.iter().filter(|channel| !channel.overwrite);

@@ -355,7 +355,7 @@ fn send_packets(
     shipment: &mut Shipment,
 ) -> Result<u64, FeedError> {
     if cursor.sent < file.first || cursor.sent_to.0 != file.first {
-        // Files before it may be gone for newer ones.
+        // What is before it was left out.
         cursor.sent = cursor.sent.max(file.first);
         cursor.sent_to = (file.first, 0);
     }
@@ -363,11 +363,7 @@ fn send_packets(
     if cursor.sent >= end {
         return Ok(0);
     }
-    let open = match file.open() {
-        // It has given way to newer packets.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        opened => opened?,
-    };
+    let open = file.open()?;
     let mut sent = 0;
     while cursor.sent < end && *left > 0 {
         let packet = open.packet(cursor.sent - file.first)?;

@@ -23,7 +23,7 @@ use stdx::utc;
 
 /// How long nothing is looked at if nothing is told.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long nothing may be stored of what is on its way.
+/// How long nothing may come on of what somebody waits for.
 const STUCK: Duration = Duration::from_secs(30);
 /// How long is waited before it is asked again whether something is stored.
 const STORED: Duration = Duration::from_millis(5);
@@ -82,9 +82,12 @@ pub(super) struct Sending {
     ending: Option<(Option<Instant>, Sender<SentAll>)>,
     /// Whether what is on its way is known to be stored.
     is_confirmed: bool,
-    /// Since when no more than so many packets are stored, although some are on their way.
-    stuck: Option<(Instant, u64)>,
+    /// Since when nothing has come on of what somebody waits for, and how far it was then.
+    stuck: Option<(Instant, Progress)>,
 }
+
+/// How far what is sent is: the recordings and the chunk, and packets that are stored.
+type Progress = (usize, Option<u64>, u64);
 
 impl Sending {
     /// Connects.
@@ -149,6 +152,9 @@ impl Sending {
                     true
                 }
             };
+            if !is_busy {
+                self.look_at_progress();
+            }
             self.answer();
             if self.try_end() {
                 return;
@@ -190,8 +196,14 @@ impl Sending {
         if !self.connect() {
             return Ok(false);
         }
-        let Some(current) = self.next_chunk_of_feeds() else { return Ok(false) };
-        let is_open = self.open.as_ref().is_some_and(|open| open.is_of_feed && open.number == current.number);
+        let current = self.next_chunk_of_feeds();
+        let is_number = |open: &Open| current.is_some_and(|current| open.number == current.number);
+        let is_open = self.open.as_ref().is_some_and(|open| open.is_of_feed && is_number(open));
+        if let (Link::Up(shipment), false, false) = (&mut self.link, is_open, self.is_confirmed) {
+            // Some of a chunk that was left out is on its way.
+            self.is_confirmed = shipment.confirm(&mut |_| ())?;
+        }
+        let Some(current) = current.filter(|_| is_open || self.is_confirmed) else { return Ok(false) };
         if !is_open {
             self.begin(&current)?;
         }
@@ -201,10 +213,6 @@ impl Sending {
         let has_sent = feed.send(current.number, shipment)?;
         let must_ask = feed.must_wait() || !has_sent;
         self.is_confirmed = must_ask && feed.confirm(shipment)?;
-        if must_ask {
-            self.look_at_progress()?;
-        }
-        let Some(feed) = self.feeds.front_mut() else { return Ok(false) };
         if has_sent || !self.is_confirmed {
             return Ok(has_sent && (self.is_confirmed || !feed.must_wait()));
         }
@@ -221,19 +229,24 @@ impl Sending {
         Ok(false)
     }
 
-    /// A relay daemon that takes everything and stores nothing is as one that is not there.
-    fn look_at_progress(&mut self) -> Result<(), RelayError> {
+    /// A relay daemon that lets somebody wait without anything coming on is as one that is not there: whatever
+    /// the reason is, each wait has an end.
+    fn look_at_progress(&mut self) {
+        let is_waited_for = !self.is_confirmed || !self.settling.is_empty() || self.ending.is_some();
+        if !is_waited_for || matches!(self.link, Link::Down { .. }) {
+            self.stuck = None;
+            return;
+        }
         let stored = self.feeds.front().map_or(0, Feed::stored);
+        let now = (self.feeds.len(), self.open.as_ref().map(|open| open.number), stored);
         match self.stuck {
-            Some((since, before)) if before == stored && !self.is_confirmed => {
+            Some((since, before)) if before == now => {
                 if since.elapsed() >= STUCK {
-                    self.stuck = None;
-                    return Err(RelayError::Silent(STUCK));
+                    self.lose(&RelayError::Silent(STUCK));
                 }
             }
-            _ => self.stuck = (!self.is_confirmed).then(|| (Instant::now(), stored)),
+            _ => self.stuck = Some((Instant::now(), now)),
         }
-        Ok(())
     }
 
     /// The chunk that is sent next, of the recording that is sent.
@@ -376,7 +389,8 @@ impl Sending {
         if let Some(open) = &mut self.open {
             open.done = Some(utc::seconds_now());
         }
-        self.note(&format!("{bytes} bytes of packets were not sent, as {why}"));
+        let what = if current.is_closed { "" } else { ", and those that the trace chunk still gets," };
+        self.note(&format!("{bytes} bytes of packets{what} are not sent: {why}"));
         self.has_sent_chunk(current.number);
     }
 

@@ -319,9 +319,13 @@ impl Running {
         Ok(Prepared { session, held, notes })
     }
 
-    /// Limits what is stored here of what is sent to somebody who may be away: the newest data stay.
+    /// Limits what is stored here of what is sent to somebody who may be away: the newest data stay. The sizes
+    /// and counts of files are kept to there: nothing is overwritten before it is sent.
     fn bound_spool(&self, options: &mut CaptureOptions) {
         let Some(relay) = &self.relay else { return };
+        if let Some(trace) = &mut options.trace {
+            trace.shapes = trace.shapes.limited_elsewhere();
+        }
         let cpus = options.cpus.len().max(1) as u64;
         let stored = || options.channels.iter().filter(|channel| !channel.overwrite);
         let sets = |channel: &ChannelOptions| channel.sets.as_ref().map_or(1, |sets| sets.count.into());

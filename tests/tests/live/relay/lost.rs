@@ -15,7 +15,7 @@ use integration_tests::{
 use serde_json::json;
 
 use super::{
-    SESSION, begin, call, calls_in, network, place,
+    CHANNELS, SESSION, begin, call, calls_in, network, place,
     relayd::{Between, Relayd, tree},
 };
 
@@ -151,6 +151,80 @@ fn what_there_is_no_room_for_is_counted() {
     let (counted, discarded) = (counted.expect("a count of what was dropped"), discarded.expect("a count"));
     assert_eq!((there + counted, discarded), (caller.calls(), 0), "{there} are there; {told:?}");
     assert!(counted > 0 && there > 1_000);
+}
+
+/// The relay daemon keeps to sizes and counts of files; what it overwrites was sent to it.
+#[test]
+fn nothing_is_overwritten_before_it_is_sent() {
+    let (daemon, relayd) = (Daemon::start(), Relayd::start());
+    let mut caller = Caller::start();
+    let limits =
+        json!({"subbuf_size": 4096, "num_subbuf": 4096, "tracefile_size": 4096, "tracefile_count": 2});
+    let mode = network(&relayd.url());
+    let new = json!({"name": "one", "format": "lttng", "mode": mode["mode"]});
+    daemon.tell("POST", "/v1/sessions", Some(&new));
+    daemon.tell("POST", CHANNELS, Some(&json!({"name": "channel0", "attributes": limits})));
+    let calls =
+        json!({"name": "raw_syscalls:sys_enter", "instrumentation": "tracepoint", "filter": "id == 110"});
+    daemon.tell("POST", &format!("{CHANNELS}/channel0/rules"), Some(&calls));
+    let only = json!({"attribute": "pid", "values": {"only": [caller.pid().to_string()]}, "add": true});
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only));
+    daemon.tell("POST", &format!("{SESSION}/start"), None);
+    call(&mut caller, 400_000);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    assert_eq!(notes(&daemon), [""; 0]);
+    // Each stream ends with what was recorded last, in as many files as it may have.
+    let streams = |of: &Path| -> BTreeMap<String, Vec<u64>> {
+        let mut streams = BTreeMap::<String, Vec<u64>>::new();
+        for (name, bytes) in tree(of).iter().filter(|(name, _)| name.starts_with("channel0_")) {
+            let stream = name.trim_start_matches("channel0_").split('_').next().unwrap().to_owned();
+            streams.entry(stream).or_default().extend(sequences(bytes));
+        }
+        streams.values_mut().for_each(|numbers| numbers.sort_unstable());
+        streams
+    };
+    let (here, there) = (streams(&place(&daemon).join("kernel")), streams(&relayd.session().join("kernel")));
+    assert!(here.keys().eq(there.keys()), "{:?} {:?}", here.keys(), there.keys());
+    assert!(here.values().any(|numbers| numbers.len() > 100), "{here:?}");
+    for (stream, numbers) in &there {
+        let newest = here[stream].iter().rev().take(numbers.len()).rev();
+        assert!(numbers.iter().eq(newest) && numbers.len() <= 2, "{stream}: {numbers:?}");
+    }
+    daemon.tell("DELETE", SESSION, None);
+    assert_eq!(std::fs::read_dir(daemon.path().join("state-relay")).unwrap().count(), 0);
+}
+
+/// The numbers of the packets in a file (`packet_seq_num`); those whose space was given back are counted.
+fn sequences(file: &[u8]) -> Vec<u64> {
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let (mut at, mut numbers) = (0, Vec::new());
+    while at < file.len() {
+        // Packets of this session have a page each. What was given back is zeros.
+        numbers.push(if word(at) == 0 { numbers.len() as u64 } else { word(at + 64) });
+        at += 4096;
+    }
+    numbers
+}
+
+/// The files of a session are its user's, who can remove them.
+#[test]
+fn what_cannot_be_read_here_holds_nobody_up() {
+    let (daemon, relayd) = (Daemon::start(), Relayd::start());
+    let mut caller = Caller::start();
+    begin(&daemon, &network(&relayd.url()), &caller);
+    call(&mut caller, 1_000);
+    // All of its files are there then.
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    daemon.tell("POST", &format!("{SESSION}/start"), None);
+    for index in std::fs::read_dir(place(&daemon).join("kernel/index")).unwrap() {
+        std::fs::remove_file(index.unwrap().path()).unwrap();
+    }
+    call(&mut caller, 100_000);
+    daemon.tell("POST", &format!("{SESSION}/stop"), None);
+    let told = notes(&daemon);
+    assert!(told.iter().any(|note| note.contains("are not sent: ")), "{told:?}");
+    daemon.tell("DELETE", SESSION, None);
+    daemon.stop().expect(0);
 }
 
 #[test]
