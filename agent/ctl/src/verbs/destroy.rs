@@ -2,11 +2,12 @@
 
 use clap::Args;
 
-use super::super::at::{At, Done};
+use super::super::at::{At, COMMAND_ERROR, Done, Failure};
 use super::super::document::Node;
 use super::super::nodes;
 use super::activity::{chosen, warn_of_losses};
 use super::{OfSession, forget};
+use api::{Code, Destroyed};
 
 /// End sessions; their files stay
 #[derive(Args, Debug)]
@@ -36,29 +37,45 @@ impl Destroy {
         if sessions.is_empty() {
             at.say.line("No session found, nothing to do.");
         }
+        let mut failed = None;
         for of in sessions {
-            let ended = at.client()?.destroy(&of.name)?;
-            warn_of_losses(at, ended.counts);
-            if let Some(archive) = ended.archive {
-                at.say.print(&format!(
-                    "Destroying session {}...Trace chunk archive for session {} is now readable at {}\n\n",
-                    of.name,
-                    of.name,
-                    archive.display()
-                ));
+            match at.client()?.destroy(&of.name) {
+                Ok(ended) => {
+                    tell(at, &of.name, ended);
+                    destroyed.push(nodes::session(&of));
+                    forget(at, &of.name)?;
+                }
+                Err(error) if !self.all => return Err(error.into()),
+                // It is the administrator's, in the configuration.
+                Err(error) if error.code() == Code::NotSupported => {
+                    at.say.warning(&format!("Session {} is not destroyed: {}", of.name, error.text()));
+                }
+                Err(error) => {
+                    at.say.error(&format!("Session {}: {}", of.name, error.text()));
+                    failed = Some(COMMAND_ERROR);
+                }
             }
-            at.say.line(&format!("Session {} destroyed", of.name));
-            destroyed.push(nodes::session(&of));
-            forget(at, &of.name)?;
         }
-        Ok(())
+        failed.map_or(Ok(()), |code| Err(Failure::said(code)))
     }
+}
+
+fn tell(at: &mut At, name: &str, ended: Destroyed) {
+    warn_of_losses(at, ended.counts);
+    if let Some(archive) = ended.archive {
+        at.say.print(&format!(
+            "Destroying session {name}...Trace chunk archive for session {name} is now readable at {}\n\n",
+            archive.display()
+        ));
+    }
+    at.say.line(&format!("Session {name} destroyed"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::at::tests::Desk;
-    use api::{Destroyed, Format, SessionMode, Summary};
+    use super::*;
+    use api::{Format, SessionMode, Summary};
 
     fn summary(name: &str) -> Summary {
         let mode = SessionMode::Local { output: Some("/t".into()) };
@@ -80,6 +97,17 @@ mod tests {
         desk.story.answers("GET /v1/sessions", &[summary("b")]);
         desk.story.answers("DELETE /v1/sessions/b", &Destroyed::default());
         desk.says("destroy -a", 0, "Session b destroyed\n", "");
+        // Each is ended that can be, and who is not is told.
+        desk.story.answers("GET /v1/sessions", &[summary("of-config"), summary("b")]);
+        desk.story.refuses("DELETE /v1/sessions/of-config", Code::NotSupported);
+        desk.story.answers("DELETE /v1/sessions/b", &Destroyed::default());
+        let stays = "Warning: Session of-config is not destroyed: Operation not supported\n";
+        desk.says("destroy -a", 0, "Session b destroyed\n", stays);
+        desk.story.answers("GET /v1/sessions", &[summary("a"), summary("b")]);
+        desk.story.refuses("DELETE /v1/sessions/a", Code::CreateFile);
+        desk.story.answers("DELETE /v1/sessions/b", &Destroyed::default());
+        let said = desk.lttng("destroy -a");
+        assert_eq!((said.code, said.out.as_str()), (1, "Session b destroyed\n"), "{}", said.err);
         desk.story.answers("GET /v1/sessions", &[(); 0]);
         desk.says("destroy --all", 0, "No session found, nothing to do.\n", "");
     }
