@@ -94,7 +94,7 @@ use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{EventChoice, Ledger};
 use tracedat::provenance::{BufferName, EventName};
-pub use writer::{ChannelContexts, Chunk, Taken, TraceWriter};
+pub use writer::{ChannelContexts, Chunk, SessionName, Taken, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
 pub use lttng::{call_number, kernel_names};

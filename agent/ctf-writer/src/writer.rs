@@ -11,13 +11,15 @@ use super::convert::Converter;
 use super::metadata::Metadata;
 use super::owner::Owner;
 use super::published::Publication;
-use super::schema::Trace;
+use super::schema::{EnvValue, Trace};
 use super::stream::StreamWriter;
 use super::{Ctf, Shapes, TraceDirectory, lttng};
 use ftrace_event::EventTable;
 use recording::survey::lost_by_cpu;
 use recording::{ExportError, Format, NotCarried, Recording, TraceFile};
+use serde::{Deserialize, Serialize};
 use stdx::output::Directory;
+use stdx::utc;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{Ledger, Pause};
 use tracedat::reader::Record;
@@ -35,7 +37,36 @@ pub struct Chunk<'a> {
     /// Who is told what is written, and the path of the trace in the chunk. Streams that nobody is told of
     /// have no indexes, as LTTng's snapshots have none.
     pub published: Option<(&'a Arc<Publication>, &'a str)>,
+    /// The session that it is recorded in, if it is in one.
+    pub session: Option<&'a SessionName>,
 }
+
+/// The recording session of a trace, for its environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionName {
+    /// Its name.
+    pub name: String,
+    /// When it was created, in seconds since 1970.
+    pub created_at: u64,
+}
+
+impl SessionName {
+    /// Names the session in the environment of a trace of LTTng's, as lttng-modules 2.13 does
+    /// (`lttng_session_create`, src/lttng-events.c).
+    fn describe(&self, env: &mut Vec<(&'static str, EnvValue)>) {
+        let Some(at) = env.iter().position(|(name, _)| *name == TRACE_NAME) else { return };
+        // LTTng's session daemon has no time in the name: `auto-20260302-101500` is `auto`.
+        let name = if self.name.starts_with("auto-") { "auto" } else { &self.name };
+        let created_at = utc::compact(self.created_at.saturating_mul(1_000_000_000));
+        env.retain(|(name, _)| *name != CREATED);
+        env[at].1 = name.into();
+        env.insert(at + 1, (CREATED, created_at.into()));
+    }
+}
+
+/// The name of a trace in its environment, and when it was created.
+const TRACE_NAME: &str = "trace_name";
+const CREATED: &str = "trace_creation_datetime";
 
 impl Chunk<'_> {
     /// Creates the directory of a trace with this UUID.
@@ -182,6 +213,9 @@ impl TraceWriter {
         of_programs: bool,
     ) -> Result<Self, ExportError> {
         trace.span = (trace.clock.shifted(begin), NO_END);
+        if let Some(session) = chunk.session {
+            session.describe(&mut trace.env);
+        }
         let dir = chunk.create(trace.uuid)?;
         let metadata = Metadata::create(&dir)?;
         let mut writer = Self {
@@ -537,5 +571,38 @@ impl TraceWriter {
             *stream = Some(Stream { writer, held: None, discarded_before: 0 });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_have_the_names_of_their_sessions() {
+        let named = |name: &str| {
+            let session = SessionName { name: name.to_owned(), created_at: 1_772_446_500 };
+            let texts = [("domain", "kernel"), (TRACE_NAME, "trace"), (CREATED, "then"), ("exporter", "x")];
+            let mut env: Vec<_> =
+                texts.into_iter().map(|(name, text)| (name, EnvValue::from(text))).collect();
+            session.describe(&mut env);
+            env
+        };
+        let expected = |name: &str| {
+            let created_at = (CREATED, EnvValue::from("20260302T101500+0000"));
+            vec![
+                ("domain", "kernel".into()),
+                (TRACE_NAME, name.into()),
+                created_at,
+                ("exporter", EnvValue::from("x")),
+            ]
+        };
+        assert_eq!(named("mine"), expected("mine"));
+        assert_eq!(named("auto-20260302-101500"), expected("auto"));
+        // Formats that have no such names get none.
+        let session = SessionName { name: "mine".into(), created_at: 0 };
+        let mut env = vec![("domain", EnvValue::from("kernel"))];
+        session.describe(&mut env);
+        assert_eq!(env, [("domain", EnvValue::from("kernel"))]);
     }
 }

@@ -24,7 +24,7 @@ use super::{
     user::Owner,
 };
 use ::spec::{Known, RuleSpec, What};
-use api::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode};
+use api::{Channel, Code, ControlError, Domain, EventLoss, Format};
 use capture::HandOver;
 use kernel::events::Catalogue;
 use kernel::tracefs::Tracefs;
@@ -162,6 +162,17 @@ impl Recording {
         self.state = RecordingState::Closed;
         self.recorder.clear(files)?;
         if model.is_active() { self.start(model, world) } else { Ok(()) }
+    }
+
+    /// Leaves out its last trace chunk, in which nothing was recorded, before it ends.
+    pub(super) fn leave_out_last(&mut self) {
+        // At a relay daemon that takes none back, it is an empty one.
+        let may_clear = self.relay.as_ref().is_none_or(|(relay, _)| relay.abilities().may_clear);
+        if self.is_open() && may_clear {
+            self.state = RecordingState::Closed;
+            // What stays of it is empty, too.
+            let _ = self.recorder.clear(Vec::new());
+        }
     }
 
     /// Lets another daemon go on with it. Gives what goes with it.
@@ -389,10 +400,10 @@ fn without_events(rules: &mut Rules, recorded: &[What]) -> Rules {
 fn pauses(model: &Model) -> bool {
     let overwrites =
         |(_, channel): (Domain, &Channel)| channel.attributes.event_loss == Some(EventLoss::Overwrite);
-    match (&model.session().summary.mode, model.session().summary.format) {
-        (SessionMode::Snapshot, _) => true,
-        (_, Format::Lttng) => !model.channels().any(overwrites),
-        (_, Format::TraceDat) => false,
+    match model.session().summary.format {
+        _ if model.keeps() => true,
+        Format::Lttng => !model.channels().any(overwrites),
+        Format::TraceDat => false,
     }
 }
 

@@ -388,13 +388,21 @@ impl Registry {
     fn end_session(&self, (uid, name): (u32, &str), entry: &Arc<Entry>) -> Answer<Destroyed> {
         let mut recording = self.lock(entry, name)?;
         let counts = entry.count(recording.as_ref());
-        let ended = recording.take().map_or(Ok(()), |recording| recording.end(None));
+        let is_archived = lock(&entry.chunks).is_done_since_stop;
+        let ended = recording.take().map_or(Ok(()), |mut recording| {
+            if is_archived {
+                recording.leave_out_last();
+            }
+            recording.end(None)
+        });
         lock(&self.sessions).remove(&(uid, name.to_owned()));
         lock(&entry.maps).clear();
         self.shares.give_back(uid, std::mem::take(&mut *lock(&entry.share)));
         ended?;
         let (files, earlier_files) = std::mem::take(&mut *lock(&entry.files)).into_parts();
-        let archive = lock(&entry.chunks).last.take().and_then(|_| files.last().cloned());
+        // One that is stopped and rotated has nothing more to archive.
+        let last = lock(&entry.chunks).last.take().filter(|_| !is_archived);
+        let archive = last.and_then(|_| files.last().cloned());
         Ok(Destroyed { counts, files, earlier_files, archive })
     }
 

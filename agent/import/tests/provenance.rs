@@ -574,7 +574,7 @@ fn a_trace_that_was_recorded_has_what_its_head_says() {
         };
         let head = opened(&original(dir.path(), &[of_head]));
         let out = Directory::open(dir.path()).unwrap();
-        let chunk = Chunk { dir: &out, name: "kernel", published: None };
+        let chunk = Chunk { dir: &out, name: "kernel", published: None, session: None };
         let mut writer = TraceWriter::create((naming, Shapes::default()), (&head, 1000), chunk, &|_| {
             Some(ChannelContexts::default())
         })

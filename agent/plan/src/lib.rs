@@ -279,6 +279,7 @@ fn trace_of(spec: &RecordingSpec) -> Option<CtfOptions> {
         flush: stored.filter_map(|channel| switch_period(channel, spec.file.live_ns)).min(),
         keep: spec.rotation.map(rotation_of).and_then(|rotation| rotation.keep),
         live: spec.file.live_ns.is_some(),
+        session: None,
     })
 }
 

@@ -267,6 +267,21 @@ fn files_of_sessions_go_both_ways() {
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+    // LTTng's daemon asks the relay daemon when the session has its first channel.
+    for (name, url) in [("sent", "net://127.0.0.1:1:2/a"), ("sent6", "net6://[::1]:1:2")] {
+        for line in [format!("create {name} -U {url}"), format!("save {name} -o OUT")] {
+            let said = theirs.run(&line);
+            assert_eq!(said.code, Some(0), "{line}: {said:?}");
+        }
+        let file = theirs.home.path().join(format!("out/{name}.lttng")).display().to_string();
+        let loaded = ours.run(&format!("load {name} -i {file}"));
+        assert_eq!(loaded.code, Some(0), "{loaded:?}");
+        let place = |lttng: &Lttng| {
+            let listed = lttng.run(&format!("list {name}")).out;
+            listed.lines().find(|line| line.contains("Trace output")).map(str::to_owned)
+        };
+        assert_eq!(place(&ours), place(&theirs), "{name}");
+    }
     let of_ours = ours.home.path().join("out/mine.lttng");
     chown(&of_ours, Some(NOBODY), Some(NOBODY)).unwrap();
     fs::copy(&of_ours, theirs.home.path().join("out/ours.lttng")).unwrap();

@@ -223,7 +223,11 @@ impl LiveTrace {
             publication.begin_chunk(archive.map_or(1, |name| name.number), archive.map(|name| name.begin_ns));
             let manifest = followed.follower.manifest();
             let published = Some(Arc::clone(publication));
-            let place = Place::new(chunk.dir().clone(), published, followed.follower.files().clone());
+            let place = Place::new(
+                (chunk.dir().clone(), self.output.options()),
+                published,
+                followed.follower.files().clone(),
+            );
             if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {
                 writer.next_chunk(place, (head, manifest))?;
                 *open = Some(chunk);

@@ -35,7 +35,7 @@ pub(super) use self::{live::LiveTrace, snapshot::snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{Manifest, Spool, Stats};
-use ctf_writer::{ARCHIVES, Ctf, Publication, Shapes};
+use ctf_writer::{ARCHIVES, Ctf, KERNEL, Publication, SessionName, Shapes, UST};
 use recording::NotCarried;
 use spec::CHANNELS_MAX;
 use stdx::output::{Directory, OutputError};
@@ -59,6 +59,9 @@ pub struct CtfOptions {
     /// are written before they are full, up to when they have no event.
     #[serde(default)]
     pub live: bool,
+    /// The session that is recorded, if it is one of a session daemon's.
+    #[serde(default)]
+    pub session: Option<SessionName>,
 }
 
 /// The directory of a trace, as LTTng's of a session, and what goes there.
@@ -86,7 +89,8 @@ pub(super) struct HandedTrace {
 impl CtfOutput {
     /// Takes a directory. Snapshots of a recording that stores nothing else can be added to earlier ones, the
     /// chunks of one that goes on for another to those of that, and closed chunks of earlier ones stay, as do
-    /// files that were made of what a recorder had recorded that was killed.
+    /// files that were made of what a recorder had recorded that was killed. What is in the directory of a
+    /// session stays, too, unless it is a trace: of two in one directory, readers make one.
     ///
     /// # Errors
     /// Something else is in it.
@@ -99,7 +103,11 @@ impl CtfOutput {
         let is_snapshot =
             |name: &OsString| only_snapshots && name.to_str().is_some_and(|name| name.starts_with(SNAPSHOT));
         let is_closed = |name: &OsString| name == ARCHIVES || name.as_encoded_bytes().ends_with(b".dat");
-        let may_stay = |name: &OsString| is_snapshot(name) || !only_snapshots && is_closed(name);
+        let is_trace = |name: &OsString| [KERNEL, UST].iter().any(|domain| name == domain);
+        let may_stay = |name: &OsString| match options.session {
+            Some(_) => only_snapshots || !is_trace(name),
+            None => is_snapshot(name) || !only_snapshots && is_closed(name),
+        };
         if !goes_on && !names.iter().all(may_stay) {
             return Err(OutputError::NotEmpty { path: dir.path().to_owned() });
         }

@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use super::CtfOutput;
+use super::{CtfOptions, CtfOutput};
 use crate::{Manifest, RecordedChannel, RecordedSet, sets};
 use ctf_writer::{
-    CallStacks, ChannelContexts, Chunk, Ctf, KERNEL, Owner, Process, Publication, Shapes, Taken, TraceWriter,
+    CallStacks, ChannelContexts, Chunk, Ctf, KERNEL, Owner, Process, Publication, SessionName, Shapes, Taken,
+    TraceWriter,
 };
 use kernel::proc;
 use recording::survey::lost_by_cpu;
@@ -77,19 +78,24 @@ pub(super) struct Place {
     pub(super) published: Option<Arc<Publication>>,
     /// The spool of what is in it, which says whose sets are.
     pub(super) spool: Directory,
+    session: Option<SessionName>,
     /// The directories in it, by their paths.
     dirs: BTreeMap<String, Directory>,
 }
 
 impl Place {
-    pub(super) fn new(dir: Directory, published: Option<Arc<Publication>>, spool: Directory) -> Self {
-        Self { dir, published, spool, dirs: BTreeMap::new() }
+    pub(super) fn new(
+        (dir, options): (Directory, &CtfOptions),
+        published: Option<Arc<Publication>>,
+        spool: Directory,
+    ) -> Self {
+        Self { dir, published, spool, session: options.session.clone(), dirs: BTreeMap::new() }
     }
 
     /// What the trace of this path is a part of, whose directory is one of these.
     fn chunk<'c>(&'c self, dir: &'c Directory, (name, path): (&'c str, &'c str)) -> Chunk<'c> {
         let published = self.published.as_ref().map(|publication| (publication, path));
-        Chunk { dir, name, published }
+        Chunk { dir, name, published, session: self.session.as_ref() }
     }
 
     /// The directory of this path in it, which is created if it is not there.
@@ -479,6 +485,7 @@ mod tests {
             flush: None,
             keep: None,
             live: false,
+            session: Some(SessionName { name: "mine".into(), created_at: 1_772_446_500 }),
         };
         let dir_of = |name: &str| {
             std::fs::create_dir_all(dir.join(name)).unwrap();
@@ -492,7 +499,7 @@ mod tests {
             is_begun: false,
             publication: Arc::default(),
         };
-        let place = Place::new(dir_of("trace"), Some(Arc::default()), dir_of("spool"));
+        let place = Place::new((dir_of("trace"), output.options()), Some(Arc::default()), dir_of("spool"));
         let mut parts = Parts::create(&output, Shapes::default(), (&head, &manifest), place).unwrap();
         let ledger = Ledger { cpus, ..Ledger::default() };
         parts.end_chunk((9_000, &ledger), (&head, &[]), &closed(of)).unwrap();

@@ -87,7 +87,7 @@ fn write(
         return Err(FollowError::Empty { path: spool.dir().to_owned() }.into());
     };
     let known = followed.follower.manifest();
-    let place = Place::new(dir.clone(), None, followed.follower.files().clone());
+    let place = Place::new((dir.clone(), output.options()), None, followed.follower.files().clone());
     let mut writer = Parts::create(output, output.options.shapes.in_one_file(), (head, known), place)?;
     let channels = known.channels.clone();
     followed.put_states(&mut writer)?;

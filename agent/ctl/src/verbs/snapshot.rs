@@ -178,7 +178,7 @@ fn remove(at: &mut At, unwanted: &Unwanted) -> Result<Vec<Node>, Failure> {
 fn list(at: &mut At, of: &InSession) -> Result<Vec<Node>, Failure> {
     let name = at.session(of.session.as_deref())?;
     let session = at.client()?.session(&name)?;
-    if session.summary.mode != SessionMode::Snapshot {
+    if !matches!(session.summary.mode, SessionMode::Snapshot | SessionMode::Local { output: None }) {
         return Err(Failure::new(Code::NotSnapshotSession.text()));
     }
     at.say.line(&format!("Snapshot output list for session {name}"));
@@ -232,6 +232,17 @@ mod tests {
             "Snapshot output foo successfully deleted for session s\n",
             "",
         );
+        // A session without an output has them, too.
+        desk.story.answers(
+            "GET /v1/sessions/s",
+            &serde_json::json!({
+                "name": "s", "active": false, "mode": {"local": {"output": null}}, "format": "lttng",
+                "created_at": 0, "uid": 0, "domains": [], "schedules": [],
+                "snapshot_outputs": [{"id": 1, "name": "there", "path": "/tmp/there", "max_size": null}],
+            }),
+        );
+        let listed = "Snapshot output list for session s\n    [1] there: /tmp/there\n";
+        desk.says("snapshot list-output", 0, listed, "");
         let nowhere = "Error: An output destination must be specified to add a snapshot output.\n";
         desk.says("snapshot add-output", 1, "", nowhere);
     }

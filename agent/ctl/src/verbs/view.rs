@@ -59,7 +59,11 @@ impl View {
         let session = at.client()?.session(&name)?;
         let path = match (session.summary.mode, session.snapshot_outputs.into_iter().next()) {
             (SessionMode::Local { output: Some(path) } | SessionMode::Served { output: path, .. }, _) => path,
-            (SessionMode::Snapshot, Some(output)) if !is_relay(&output.path) => output.path,
+            (SessionMode::Snapshot | SessionMode::Local { output: None }, Some(output))
+                if !is_relay(&output.path) =>
+            {
+                output.path
+            }
             _ => {
                 let what = format!("Session {name} writes no files here");
                 return Err(Failure::new(format!(

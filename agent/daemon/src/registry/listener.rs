@@ -9,7 +9,7 @@ use crate::sessions::{Listener, Sample, Stored, Whose};
 use crate::triggers::Triggers;
 use api::requests::Notification;
 use api::{Rotation, RotationState};
-use ctf_writer::Publication;
+use ctf_writer::{Publication, SessionName};
 
 /// How many trace chunks are known that stops have closed and no rotation has archived. Of more, the oldest
 /// ones are as if they had been archived.
@@ -55,6 +55,11 @@ impl OfSession {
 }
 
 impl Listener for OfSession {
+    fn session(&self) -> SessionName {
+        let created_at = lock(&self.entry.model).session().summary.created_at;
+        SessionName { name: self.session.clone(), created_at }
+    }
+
     fn is_due(&self) -> bool {
         match self.entry.check_rotation() {
             Ok(_) => true,

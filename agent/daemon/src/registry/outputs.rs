@@ -27,12 +27,14 @@ impl Registry {
         model: &Model,
         (world, was_started): (&World, bool),
     ) -> Answer<Recording> {
-        let output = output_of(model)?;
-        let is_place = matches!(output, To::Relay(_));
-        let (output, address) = match output {
-            To::Directory(path) => (path, None),
-            To::Relay(address) => (self.make_place(&entry.owner)?, Some(address)),
+        let (output, address) = match output_of(model)? {
+            Some(To::Directory(path)) => (Some(path), None),
+            Some(To::Relay(address)) => (None, Some(address)),
+            // It says where with each snapshot.
+            None => (None, None),
         };
+        let is_place = output.is_none();
+        let output = output.map_or_else(|| self.make_place(&entry.owner), Ok)?;
         let begun =
             self.begin_in(entry, (model, world), (&output, address.filter(|_| !model.keeps())), was_started);
         if begun.is_err() && is_place {
@@ -206,14 +208,17 @@ impl To {
     }
 }
 
-/// Where a session is recorded to.
-fn output_of(model: &Model) -> Answer<To> {
+/// Where a session is recorded to, if it is said.
+fn output_of(model: &Model) -> Answer<Option<To>> {
     let session = model.session();
     let path = match &session.summary.mode {
-        SessionMode::Local { output } => output.clone(),
-        SessionMode::Served { output, .. } => Some(output.clone()),
-        SessionMode::Snapshot => session.snapshot_outputs.first().map(|output| output.path.clone()),
+        SessionMode::Local { output: Some(output) } | SessionMode::Served { output, .. } => {
+            Some(output.clone())
+        }
+        SessionMode::Local { output: None } | SessionMode::Snapshot => {
+            session.snapshot_outputs.first().map(|output| output.path.clone())
+        }
         SessionMode::Network { url } | SessionMode::Live { url, .. } => Some(PathBuf::from(url)),
     };
-    To::of(path.ok_or_else(|| ControlError::from(Code::NoOutput))?)
+    path.map(To::of).transpose()
 }

@@ -466,7 +466,8 @@ impl Sending {
         let last = self.open.take();
         if let (Link::Up(shipment), Some(last)) = (&mut self.link, &last) {
             // As a session that was rotated has its last chunk among the others.
-            let end = if last.number > 1 { ChunkEnd::Archive } else { ChunkEnd::Stay };
+            let is_archived = last.number > 1 || self.archive.contains(&last.number);
+            let end = if is_archived { ChunkEnd::Archive } else { ChunkEnd::Stay };
             let at = last.done.unwrap_or_else(utc::seconds_now);
             match shipment.end(ChunkClose { at, end }) {
                 Ok(path) => {

@@ -123,9 +123,9 @@ impl Model {
         self.session.summary.active
     }
 
-    /// Whether it keeps the newest events until a snapshot is taken.
+    /// Whether it keeps the newest events until a snapshot is taken, as it stores nothing otherwise.
     pub(crate) fn keeps(&self) -> bool {
-        matches!(self.session.summary.mode, SessionMode::Snapshot)
+        matches!(self.session.summary.mode, SessionMode::Snapshot | SessionMode::Local { output: None })
     }
 
     /// Whether it was started before.
@@ -493,8 +493,9 @@ impl Model {
             | SessionMode::Served { .. }
             | SessionMode::Network { .. }
             | SessionMode::Live { .. } => Ok(()),
-            SessionMode::Local { output: None } => Err(Code::NoOutput.into()),
-            _ => Err(Code::RotationUnavailable.into()),
+            SessionMode::Local { output: None } | SessionMode::Snapshot => {
+                Err(Code::RotationUnavailable.into())
+            }
         }
     }
 

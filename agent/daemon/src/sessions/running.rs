@@ -313,6 +313,9 @@ impl Running {
         };
         options.manifest.output = path;
         options.first_archive = self.next_chunk;
+        if let Some(trace) = &mut options.trace {
+            trace.session = Some(self.listener.session());
+        }
         self.bound_spool(&mut options);
         let held = self.descriptors.take(options.descriptors())?;
         let session = Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))?;

@@ -14,7 +14,9 @@ use ::spec::Attribute as Ours;
 use ::spec::Context;
 use ::spec::{ChannelSpec, OwnRings, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec, TraceFormat, What};
 use api::track::Attribute;
-use api::{Buffers, Channel, Code, ControlError, Domain, EventLoss, Format, Schedule, Tracked, Tracker};
+use api::{
+    Buffers, Channel, Code, ControlError, Domain, EventLoss, Format, Schedule, SessionMode, Tracked, Tracker,
+};
 use capture::{SetOptions, Tracking};
 
 /// How many events can be added to a channel from one trace chunk to the next, while it records.
@@ -58,7 +60,10 @@ pub(crate) fn of(model: &Model, world: &World, output: &Path) -> Result<Recordin
 fn said(model: &Model, world: &World) -> Result<RecordingSpec, ControlError> {
     let mut channels = Vec::new();
     for (domain, channel) in model.channels() {
-        channels.push(of_channel(world, domain, channel, model.session().summary.format)?);
+        let mut spec = of_channel(world, domain, channel, model.session().summary.format)?;
+        // Nothing else is done with its events: the newest are there when a snapshot is taken.
+        spec.overwrite |= matches!(model.session().summary.mode, SessionMode::Local { output: None });
+        channels.push(spec);
     }
     let scope = ScopeSpec { track: tracked(model)?, changes: true, ..Default::default() };
     Ok(RecordingSpec { channels, scope, ..Default::default() })

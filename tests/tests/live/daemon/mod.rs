@@ -2,6 +2,7 @@
 
 mod analyses;
 mod archives;
+mod as_lttng;
 mod budget;
 mod changes;
 mod configuration;
