@@ -25,7 +25,7 @@ pub enum Format {
 pub enum SessionMode {
     /// Writes them to a directory.
     Local {
-        /// The directory, absolute; `None` where nothing is written (`lttng create --no-output`).
+        /// The directory, absolute; `None` where only snapshots are written (`lttng create --no-output`).
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         output: Option<PathBuf>,
     },
@@ -83,6 +83,9 @@ pub struct NewSession {
     /// What is written.
     #[serde(default)]
     pub format: Format,
+    /// Whether LTTng's traces have the machine's state only if a rule is about `lttng_statedump_*`.
+    #[serde(default)]
+    pub asks_for_state: bool,
 }
 
 /// A session that was created.

@@ -94,9 +94,10 @@ use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{EventChoice, Ledger};
 use tracedat::provenance::{BufferName, EventName};
-pub use writer::{ChannelContexts, Chunk, SessionName, Taken, TraceWriter};
+pub use writer::{ChannelContexts, Chunk, Taken, TraceSession, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
+pub use lttng::state_events;
 pub use lttng::{call_number, kernel_names};
 
 /// What LTTng calls the directory of the kernel's part of a trace.

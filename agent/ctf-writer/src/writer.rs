@@ -38,19 +38,21 @@ pub struct Chunk<'a> {
     /// have no indexes, as LTTng's snapshots have none.
     pub published: Option<(&'a Arc<Publication>, &'a str)>,
     /// The session that it is recorded in, if it is in one.
-    pub session: Option<&'a SessionName>,
+    pub session: Option<&'a TraceSession>,
 }
 
-/// The recording session of a trace, for its environment.
+/// What a trace has of the recording session that it is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionName {
+pub struct TraceSession {
     /// Its name.
     pub name: String,
     /// When it was created, in seconds since 1970.
     pub created_at: u64,
+    /// Whether each chunk begins with the machine's state, where the format has a place for it.
+    pub has_state: bool,
 }
 
-impl SessionName {
+impl TraceSession {
     /// Names the session in the environment of a trace of LTTng's, as lttng-modules 2.13 does
     /// (`lttng_session_create`, src/lttng-events.c).
     fn describe(&self, env: &mut Vec<(&'static str, EnvValue)>) {
@@ -117,6 +119,8 @@ pub struct TraceWriter {
     of_programs: bool,
     /// When streams begin that are new.
     streams_begin: u64,
+    /// Whether chunks begin with the state.
+    has_state: bool,
 }
 
 /// A stream, and what was known of it when its chunk began.
@@ -232,6 +236,7 @@ impl TraceWriter {
             not_carried: NotCarried::default(),
             of_programs,
             streams_begin: 0,
+            has_state: chunk.session.is_none_or(|session| session.has_state),
         };
         writer.streams_begin = writer.trace.span.0;
         writer.metadata.tell(&writer.trace)?;
@@ -512,7 +517,7 @@ impl TraceWriter {
         } else {
             self.converter.know(&state);
         }
-        self.write_state(&state)
+        if self.has_state { self.write_state(&state) } else { Ok(()) }
     }
 
     /// Writes a state of later than the begin of the chunk.
@@ -581,7 +586,7 @@ mod tests {
     #[test]
     fn traces_have_the_names_of_their_sessions() {
         let named = |name: &str| {
-            let session = SessionName { name: name.to_owned(), created_at: 1_772_446_500 };
+            let session = TraceSession { name: name.to_owned(), created_at: 1_772_446_500, has_state: true };
             let texts = [("domain", "kernel"), (TRACE_NAME, "trace"), (CREATED, "then"), ("exporter", "x")];
             let mut env: Vec<_> =
                 texts.into_iter().map(|(name, text)| (name, EnvValue::from(text))).collect();
@@ -600,7 +605,7 @@ mod tests {
         assert_eq!(named("mine"), expected("mine"));
         assert_eq!(named("auto-20260302-101500"), expected("auto"));
         // Formats that have no such names get none.
-        let session = SessionName { name: "mine".into(), created_at: 0 };
+        let session = TraceSession { name: "mine".into(), created_at: 0, has_state: true };
         let mut env = vec![("domain", EnvValue::from("kernel"))];
         session.describe(&mut env);
         assert_eq!(env, [("domain", EnvValue::from("kernel"))]);

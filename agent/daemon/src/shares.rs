@@ -201,8 +201,13 @@ mod tests {
 
     fn model(channels: usize) -> Model {
         let mode = SessionMode::Local { output: Some("/out".into()) };
-        let new =
-            NewSession { name: Some("one".into()), mode, snapshot_output: None, format: Format::default() };
+        let new = NewSession {
+            name: Some("one".into()),
+            mode,
+            snapshot_output: None,
+            format: Format::default(),
+            asks_for_state: false,
+        };
         let mut model = Model::create(new, 1000, 0).unwrap();
         for number in 0..channels {
             let mut new = NewChannel { name: format!("c{number}"), attributes: ChannelAttributes::default() };

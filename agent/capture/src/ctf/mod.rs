@@ -35,7 +35,7 @@ pub(super) use self::{live::LiveTrace, snapshot::snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{Manifest, Spool, Stats};
-use ctf_writer::{ARCHIVES, Ctf, KERNEL, Publication, SessionName, Shapes, UST};
+use ctf_writer::{ARCHIVES, Ctf, KERNEL, Publication, Shapes, TraceSession, UST};
 use recording::NotCarried;
 use spec::CHANNELS_MAX;
 use stdx::output::{Directory, OutputError};
@@ -61,7 +61,7 @@ pub struct CtfOptions {
     pub live: bool,
     /// The session that is recorded, if it is one of a session daemon's.
     #[serde(default)]
-    pub session: Option<SessionName>,
+    pub session: Option<TraceSession>,
 }
 
 /// The directory of a trace, as LTTng's of a session, and what goes there.

@@ -9,8 +9,8 @@ use std::{
 use super::{CtfOptions, CtfOutput};
 use crate::{Manifest, RecordedChannel, RecordedSet, sets};
 use ctf_writer::{
-    CallStacks, ChannelContexts, Chunk, Ctf, KERNEL, Owner, Process, Publication, SessionName, Shapes, Taken,
-    TraceWriter,
+    CallStacks, ChannelContexts, Chunk, Ctf, KERNEL, Owner, Process, Publication, Shapes, Taken,
+    TraceSession, TraceWriter,
 };
 use kernel::proc;
 use recording::survey::lost_by_cpu;
@@ -78,7 +78,7 @@ pub(super) struct Place {
     pub(super) published: Option<Arc<Publication>>,
     /// The spool of what is in it, which says whose sets are.
     pub(super) spool: Directory,
-    session: Option<SessionName>,
+    session: Option<TraceSession>,
     /// The directories in it, by their paths.
     dirs: BTreeMap<String, Directory>,
 }
@@ -485,7 +485,7 @@ mod tests {
             flush: None,
             keep: None,
             live: false,
-            session: Some(SessionName { name: "mine".into(), created_at: 1_772_446_500 }),
+            session: Some(TraceSession { name: "mine".into(), created_at: 1_772_446_500, has_state: true }),
         };
         let dir_of = |name: &str| {
             std::fs::create_dir_all(dir.join(name)).unwrap();

@@ -25,6 +25,7 @@ use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
 
 pub use names::event as event_name;
+pub use state::events as state_events;
 pub(super) use state::{BUFFER as STATE_BUFFER, channel as state_channel, write as write_state};
 pub use syscalls::number as call_number;
 pub(super) use texts::behind as text_behind;

@@ -82,6 +82,11 @@ const EVENTS: &[(&str, &[(&str, Type)])] = &[
     ("end", &[]),
 ];
 
+/// The names of its events.
+pub fn events() -> impl Iterator<Item = String> {
+    EVENTS.iter().map(|(name, _)| format!("lttng_statedump_{name}"))
+}
+
 /// What the channel has for a buffer. No recorded one has such a name.
 pub(in super::super) const BUFFER: &str = "\0statedump";
 

@@ -118,7 +118,13 @@ fn session(of: Node<'_, '_>) -> Read<Saved> {
     }
     let schedules = attributes.and_then(|of| element(of, "rotation_schedules"));
     Ok(Saved {
-        session: NewSession { name: Some(name), mode, snapshot_output, format },
+        session: NewSession {
+            name: Some(name),
+            mode,
+            snapshot_output,
+            format,
+            asks_for_state: format == Format::Lttng,
+        },
         channels,
         trackers,
         schedules: schedules.map(self::schedules).transpose()?.unwrap_or_default(),

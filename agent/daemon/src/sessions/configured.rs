@@ -39,8 +39,11 @@ impl Model {
             SessionKind::Snapshot => (SessionMode::Snapshot, Some(output)),
         };
         let name = Some(name.to_owned());
-        let mut model =
-            Self::create(NewSession { name, mode, snapshot_output, format: config.format }, 0, now)?;
+        let mut model = Self::create(
+            NewSession { name, mode, snapshot_output, format: config.format, asks_for_state: false },
+            0,
+            now,
+        )?;
         model.configure(config, cpus);
         Ok(model)
     }

@@ -100,7 +100,7 @@ pub(crate) fn rules_of(
             vec![by_text(What::Usdt(format!("{name}={}:{provider}:{marker}", quoted(path))))]
         }
     };
-    if whats.is_empty() && domain == Domain::Kernel {
+    if whats.is_empty() && domain == Domain::Kernel && !is_about_state(rule) {
         return Err(ControlError::new(
             Code::NoEvent,
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
@@ -117,6 +117,13 @@ pub(crate) fn rules_of(
             (key, RuleSpec { optional, filter: filter.clone(), language, known, ..RuleSpec::new(what) })
         })
         .collect())
+}
+
+/// Whether a rule of the kernel is about events of the state dump, which a trace of LTTng's begins with.
+pub(crate) fn is_about_state(rule: &EventRule) -> bool {
+    let is_meant = |name: &str| matches(&rule.name, name);
+    rule.instrumentation == Instrumentation::Tracepoint
+        && ctf_writer::state_events().any(|name| is_meant(&name))
 }
 
 fn by_text(what: What) -> (Key, What, Known) {
@@ -167,6 +174,30 @@ mod tests {
             let spec = spec::RecordingSpec { channels, ..Default::default() };
             assert_eq!(spec.check().map_err(|problem| problem.to_string()), Ok(()), "{instrumentation}");
         }
+    }
+
+    #[test]
+    fn the_state_is_recorded_where_a_rule_names_it() {
+        let rule = |name: &str, instrumentation| -> EventRule {
+            let rule = serde_json::json!({"name": name, "instrumentation": instrumentation});
+            serde_json::from_value(rule).unwrap()
+        };
+        for name in ["*", "lttng_*", "lttng_statedump_*", "lttng_statedump_process_state"] {
+            assert!(is_about_state(&rule(name, serde_json::json!("tracepoint"))), "{name}");
+        }
+        assert!(!is_about_state(&rule("sched_*", serde_json::json!("tracepoint"))));
+        assert!(!is_about_state(&rule("*", serde_json::json!({"syscall": "both"}))));
+        let world = World {
+            catalogue: Catalogue::new(Vec::new(), "", "", ""),
+            programs: Arc::default(),
+            generation: 1,
+        };
+        let rules = |name: &str| {
+            let rules = rules_of(&world, Domain::Kernel, &rule(name, serde_json::json!("tracepoint")));
+            rules.map(|rules| rules.len()).map_err(|error| error.code)
+        };
+        assert_eq!(rules("lttng_statedump_*"), Ok(0));
+        assert_eq!(rules("nothing"), Err(Code::NoEvent));
     }
 
     /// What leads to a program of a container changes when the process ends that has led to it.

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{configured::Configured, defaults, spec};
+use super::{configured::Configured, defaults, expand, spec};
 use ::spec::SWITCH_NS_MIN;
 use api::requests::{EnableRules, NewChannel, TakeSnapshot, Track};
 use api::session::SessionDomain;
@@ -62,6 +62,9 @@ pub(crate) struct Model {
     /// What the daemon's configuration says of it, if it is one of its sessions.
     #[serde(default)]
     pub(super) configured: Option<Box<Configured>>,
+    /// Whether its trace has the machine's state only where a rule asks for it.
+    #[serde(default)]
+    asks_for_state: bool,
 }
 
 pub(super) type Checked<T = ()> = Result<T, ControlError>;
@@ -69,7 +72,7 @@ pub(super) type Checked<T = ()> = Result<T, ControlError>;
 impl Model {
     /// A new session of a user, at a moment in seconds since 1970.
     pub(crate) fn create(new: NewSession, uid: u32, now: u64) -> Checked<Self> {
-        let NewSession { name, mode, snapshot_output, format } = new;
+        let NewSession { name, mode, snapshot_output, format, asks_for_state } = new;
         let name = name.unwrap_or_else(|| format!("auto-{}", utc::date_and_time(now)));
         if name.contains('/') {
             return Err(Code::SessionName.into());
@@ -101,6 +104,7 @@ impl Model {
             next_output: 1,
             map_bytes: BTreeMap::new(),
             configured: None,
+            asks_for_state,
         };
         if let Some(path) = snapshot_output {
             model.add_snapshot_output(SnapshotOutput { id: 0, name: None, path, max_size: None })?;
@@ -126,6 +130,14 @@ impl Model {
     /// Whether it keeps the newest events until a snapshot is taken, as it stores nothing otherwise.
     pub(crate) fn keeps(&self) -> bool {
         matches!(self.session.summary.mode, SessionMode::Snapshot | SessionMode::Local { output: None })
+    }
+
+    /// Whether its trace begins with the machine's state.
+    pub(crate) fn has_state(&self) -> bool {
+        let of_kernel =
+            self.channels().filter(|(domain, channel)| *domain == Domain::Kernel && channel.enabled);
+        let mut rules = of_kernel.flat_map(|(_, channel)| &channel.rules).filter(|rule| rule.enabled);
+        !self.asks_for_state || rules.any(expand::is_about_state)
     }
 
     /// Whether it was started before.

@@ -25,7 +25,7 @@ use ::spec::{RecordingSpec, RuleSpec, What};
 use api::trigger::BufferUsage;
 use api::{Code, ControlError};
 use capture::{HandOver, Notice, Tracking};
-use ctf_writer::{Publication, SessionName};
+use ctf_writer::{Publication, TraceSession};
 
 /// A file that was made of what was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) struct Stored {
 /// Who is told of what the thread does. It waits for nothing that waits for the thread.
 pub(crate) trait Listener: Send {
     /// The session.
-    fn session(&self) -> SessionName;
+    fn session(&self) -> TraceSession;
     /// It is time for a rotation: whether there is to be one.
     fn is_due(&self) -> bool;
     /// What follows is in the next trace chunk; that of this number is being made a file.

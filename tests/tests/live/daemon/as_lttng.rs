@@ -134,3 +134,34 @@ fn a_trace_has_the_name_and_time_of_its_session() {
         assert_eq!(metadata.matches(&line).count(), 1, "{line}");
     }
 }
+
+#[test]
+fn the_state_is_in_the_trace_if_it_was_asked_for() {
+    let daemon = Daemon::start();
+    let mut caller = Caller::start();
+    for (name, asks, count) in [("none", true, 0), ("asked", true, 1), ("api", false, 1)] {
+        let dir = daemon.path().join(name);
+        let mode = json!({"local": {"output": dir}});
+        let new = json!({"name": name, "format": "lttng", "mode": mode, "asks_for_state": asks});
+        daemon.tell("POST", "/v1/sessions", Some(&new));
+        let channels = format!("/v1/sessions/{name}/domains/kernel/channels");
+        daemon.tell("POST", &channels, Some(&json!({"name": "channel0"})));
+        let rules = format!("{channels}/channel0/rules");
+        daemon.tell("POST", &rules, Some(&calls()));
+        if name == "asked" {
+            let state = json!({"name": "lttng_statedump_*", "instrumentation": "tracepoint"});
+            daemon.tell("POST", &rules, Some(&state));
+        }
+        let trackers = format!("/v1/sessions/{name}/domains/kernel/trackers");
+        daemon.tell("POST", &trackers, Some(&only(caller.pid())));
+        daemon.tell("POST", &format!("/v1/sessions/{name}/start"), None);
+        caller.call(10);
+        caller.settle();
+        daemon.tell("DELETE", &format!("/v1/sessions/{name}"), None);
+        let (text, _) = babeltrace::printed(&dir, &["--no-delta"]);
+        let found = |event: &str| text.lines().filter(|line| line.contains(event)).count();
+        let state = [" lttng_statedump_start: ", " lttng_statedump_end: "].map(found);
+        let calls = found(" sys_enter: ") + found(" syscall_entry_getppid: ");
+        assert_eq!((state, calls), ([count; 2], 10), "{name}");
+    }
+}
