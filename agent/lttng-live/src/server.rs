@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc,
@@ -16,15 +16,19 @@ use std::{
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::Errno,
+    net::sockopt::{set_socket_keepalive, set_tcp_keepidle},
 };
+use stdx::clients::{Connections, Held, Limits, THIS_MACHINE, client_of};
 
 use super::{
     connection::{Connection, HEAR},
     sessions::Sessions,
 };
 
-/// Most viewers at a time. Others are sent away.
-const VIEWERS_MAX: usize = 64;
+/// Most viewers at a time, by the machine that they connect from. Others are sent away.
+const VIEWERS: Limits = Limits { all: 64, of_each: 16, reserved: 64 };
+/// How long nothing comes before the kernel asks whether the viewer's machine is still there.
+const ASK_AFTER: Duration = Duration::from_mins(1);
 /// How often it is looked after a viewer, and whether it has taken too long.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long nobody is let in when there are no descriptors.
@@ -46,7 +50,7 @@ pub struct Server {
 #[derive(Debug)]
 struct Shared {
     /// Viewers that are connected.
-    viewers: AtomicUsize,
+    viewers: Connections<IpAddr>,
     /// Those that have still something to read.
     reading: AtomicUsize,
     /// Readable when all threads are to end.
@@ -63,7 +67,8 @@ impl Server {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { viewers: AtomicUsize::new(0), reading: AtomicUsize::new(0), end });
+        let viewers = Connections::new(VIEWERS, THIS_MACHINE);
+        let shared = Arc::new(Shared { viewers, reading: AtomicUsize::new(0), end });
         let sessions = Sessions::default();
         let door = Door { listener, sessions: sessions.clone(), shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("live".into()).spawn(move || door.serve())?;
@@ -95,7 +100,7 @@ impl Server {
         }
         // Who has read the end asks whether there is another session, and leaves by itself then, or stays.
         let read = Instant::now();
-        while self.shared.viewers.load(Ordering::Acquire) != 0 && read.elapsed() < LEAVE {
+        while self.shared.viewers.count() != 0 && read.elapsed() < LEAVE {
             std::thread::sleep(DRAIN);
         }
         true
@@ -143,7 +148,7 @@ impl Door {
     fn let_in(&self) -> bool {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) => self.begin(stream),
+                Ok((stream, address)) => self.begin(stream, client_of(address.ip())),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -154,13 +159,17 @@ impl Door {
 
     /// Serves a viewer in a thread of its own. Where there is no room it is closed at once, so that it sees
     /// that there is somebody.
-    fn begin(&self, stream: TcpStream) {
-        let Some(counted) = Counted::new(&self.shared) else { return };
+    fn begin(&self, stream: TcpStream, client: IpAddr) {
+        let Ok(held) = self.shared.viewers.hold(client) else { return };
+        let counted = Counted { shared: Arc::clone(&self.shared), _held: held, is_reading: false };
         if stream.set_nonblocking(true).is_err() {
             return;
         }
         // Answers are short, and waited for.
         let _ = stream.set_nodelay(true);
+        // Without that, a viewer whose machine is gone is noticed when its silence ends.
+        let _ = set_socket_keepalive(&stream, true);
+        let _ = set_tcp_keepidle(&stream, ASK_AFTER);
         let client =
             Client { stream, connection: Connection::new(Duration::ZERO), begun: Instant::now(), counted };
         let sessions = self.sessions.clone();
@@ -172,19 +181,11 @@ impl Door {
 /// A viewer that is counted.
 struct Counted {
     shared: Arc<Shared>,
+    _held: Held<IpAddr>,
     is_reading: bool,
 }
 
 impl Counted {
-    /// `None` where there are too many.
-    fn new(shared: &Arc<Shared>) -> Option<Self> {
-        if shared.viewers.fetch_add(1, Ordering::AcqRel) >= VIEWERS_MAX {
-            shared.viewers.fetch_sub(1, Ordering::AcqRel);
-            return None;
-        }
-        Some(Self { shared: Arc::clone(shared), is_reading: false })
-    }
-
     fn reads(&mut self, is_reading: bool) {
         match (self.is_reading, is_reading) {
             (false, true) => drop(self.shared.reading.fetch_add(1, Ordering::AcqRel)),
@@ -198,7 +199,6 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.reads(false);
-        self.shared.viewers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

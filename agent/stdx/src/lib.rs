@@ -26,6 +26,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`input`] | wildcards, lists of CPUs, suggestions for misspelt names |
+//! | [`clients`] | how many connections each client of a server has |
 //! | [`output`] | directories by descriptor, and files that appear when they are complete |
 //! | [`handover`] | descriptors and state that one process passes to the next |
 //! | [`terminal`] | untrusted text made safe for a terminal |
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clients;
 pub mod escapes;
 pub mod fast_map;
 pub mod handover;
