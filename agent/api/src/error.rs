@@ -211,4 +211,6 @@ codes! {
     MapExists = 231, 409, "Map already exists";
     /// A map of that name.
     NoMap = 232, 404, "Map not found";
+    /// Those of a user, or of all users together.
+    TooManyConnections = 233, 429, "Too many connections";
 }

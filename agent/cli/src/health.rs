@@ -1,6 +1,6 @@
 //! `health`: whether the daemon is alive and ready.
 
-use std::{io::Write, path::PathBuf};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use clap::Args;
 
@@ -9,11 +9,14 @@ use ctl::client::Client;
 use ctl::socket;
 use ctl::socket::UnixTransport;
 
+/// How long the daemon may take to answer. It looks at itself for half of that at most.
+const LIMIT: Duration = Duration::from_secs(10);
+
 /// Say whether the daemon is alive, and does what its configuration says
 ///
 /// It is alive while its threads answer: if not, it helps to start it anew. It is ready while all configured
 /// sessions record, what they record is stored in time, and losses are below their bound. The exit code says
-/// whether it is so: 0, or 1 with the reasons.
+/// whether it is so: 0, or 1 with the reasons; also 1 if the daemon does not answer within 10 seconds.
 #[derive(Args, Debug)]
 pub struct HealthArgs {
     /// Whether it is alive
@@ -33,7 +36,7 @@ pub struct HealthArgs {
 /// Runs the command.
 pub(super) fn run(args: &HealthArgs, out: &mut impl Write) -> Result<ExitCode, CliError> {
     let path = socket::chosen(args.socket.as_deref());
-    let transport = UnixTransport::new(&path).map_err(CliError::system("ask the daemon"))?;
+    let transport = UnixTransport::new(&path).map_err(CliError::system("ask the daemon"))?.within(LIMIT);
     let mut client = Client::new(Box::new(transport));
     let health = client.health().map_err(|error| CliError::daemon(&error, || error.to_string()))?;
     let written = CliError::system("write the answer");

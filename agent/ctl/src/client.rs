@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,6 +34,9 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the session daemon did not answer: {0}")]
     Connection(String),
+    /// There was no whole answer in this time.
+    #[error("the session daemon did not answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
     /// The answer is none that there can be.
     #[error("the session daemon's answer is not understood: {0}")]
     Answer(String),
@@ -44,7 +48,7 @@ impl ClientError {
         match self {
             Self::NoDaemon { .. } => Code::NoDaemon,
             Self::Refused(refused) => refused.code,
-            Self::Connection(_) | Self::Answer(_) => Code::Daemon,
+            Self::Connection(_) | Self::TimedOut(_) | Self::Answer(_) => Code::Daemon,
         }
     }
 
@@ -58,7 +62,7 @@ impl ClientError {
             Self::Refused(ControlError { code: Code::Daemon, message }) => message.clone(),
             Self::Refused(ControlError { code, message }) if message == code.text() => message.clone(),
             Self::Refused(ControlError { code, message }) => format!("{} ({message})", code.text()),
-            Self::Connection(_) | Self::Answer(_) => self.to_string(),
+            Self::Connection(_) | Self::TimedOut(_) | Self::Answer(_) => self.to_string(),
         }
     }
 }
@@ -335,10 +339,15 @@ impl Client {
         if (200..300).contains(&status) {
             return Ok(body);
         }
-        Err(match serde_json::from_slice::<ControlError>(&body) {
-            Ok(refused) => refused.into(),
-            Err(_) => ClientError::Answer(format!("status {status} without a reason")),
-        })
+        Err(refusal(status, &body))
+    }
+}
+
+/// The reason that an answer with such a status gives.
+pub(super) fn refusal(status: u16, body: &[u8]) -> ClientError {
+    match serde_json::from_slice::<ControlError>(body) {
+        Ok(refused) => refused.into(),
+        Err(_) => ClientError::Answer(format!("status {status} without a reason")),
     }
 }
 

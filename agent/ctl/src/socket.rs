@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-use super::client::{Call, ClientError, Reply, Transport};
+use super::client::{Call, ClientError, Reply, Transport, refusal};
 
 pub use api::DEFAULT_SOCKET;
 
@@ -28,47 +28,74 @@ pub fn chosen(given: Option<&Path>) -> PathBuf {
 /// The most bytes of an answer: a list of all tracepoints of a kernel with their fields has less than 4 MiB.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// How long the daemon may take to accept a connection. What it then does may take as long as it needs.
+/// How long the daemon may take to accept a connection.
 const ACCEPTS: Duration = Duration::from_secs(10);
+/// How often a connection is tried again while as many wait to be accepted as may.
+const AGAIN: Duration = Duration::from_millis(20);
+/// How long it may take for a whole answer to a request that changes nothing, and to begin with what happens.
+const TELLS: Duration = Duration::from_mins(1);
+/// How long it may take for what it is to do, such as to write the rest of a recording.
+const ACTS: Duration = Duration::from_mins(15);
 
 /// A daemon's socket.
 #[derive(Debug)]
 pub struct UnixTransport {
     path: PathBuf,
     runtime: Runtime,
+    /// How long it may take for each request, where that is not what requests of its kind may.
+    limit: Option<Duration>,
 }
 
 impl UnixTransport {
     /// Nothing is connected before there is a request.
     pub fn new(path: &Path) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Self { path: path.to_owned(), runtime })
+        Ok(Self { path: path.to_owned(), runtime, limit: None })
+    }
+
+    /// The same, with so much time for each request, connecting included.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 }
 
 impl Transport for UnixTransport {
     fn call(&mut self, call: Call) -> Result<Reply, ClientError> {
-        self.runtime.block_on(exchange(&self.path, call))
+        let limit = self.limit.unwrap_or(if call.method == "GET" { TELLS } else { ACTS });
+        self.runtime.block_on(within(limit, exchange(&self.path, call)))
     }
 
     fn listen(&mut self, path: &str, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
         let call = Call { method: "GET", path: path.to_owned(), body: None };
-        self.runtime.block_on(listen(&self.path, call, each))
+        let answer = within(self.limit.unwrap_or(TELLS), send(&self.path, call));
+        self.runtime.block_on(async { listen(answer.await?, each).await })
     }
 }
 
+/// Waits for something of the daemon, but not longer than this.
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(limit, answer).await.unwrap_or(Err(ClientError::TimedOut(limit)))
+}
+
 async fn exchange(path: &Path, call: Call) -> Result<Reply, ClientError> {
-    let answer = send(path, call).await?;
+    whole(send(path, call).await?).await
+}
+
+async fn whole(answer: Response<Incoming>) -> Result<Reply, ClientError> {
     let status = answer.status().as_u16();
     let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
     let body = body.map_err(|error| ClientError::Answer(format!("it cannot be read: {error}")))?;
     Ok(Reply { status, body: body.to_bytes().to_vec() })
 }
 
-async fn listen(path: &Path, call: Call, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
-    let answer = send(path, call).await?;
+async fn listen(answer: Response<Incoming>, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
     if !answer.status().is_success() {
-        return Err(ClientError::Answer(format!("status {}", answer.status().as_u16())));
+        let Reply { status, body } = within(TELLS, whole(answer)).await?;
+        return Err(refusal(status, &body));
     }
     let mut body = answer.into_body();
     let mut rest = Vec::new();
@@ -89,9 +116,19 @@ async fn listen(path: &Path, call: Call, each: &mut dyn FnMut(&str) -> bool) -> 
     Ok(())
 }
 
+async fn connect(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            // The kernel does not say when there is room (connect(2), `EAGAIN`).
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(AGAIN).await,
+            connected => return connected,
+        }
+    }
+}
+
 async fn send(path: &Path, call: Call) -> Result<Response<Incoming>, ClientError> {
     let no_daemon = |source| ClientError::NoDaemon { path: path.to_owned(), source };
-    let connected = tokio::time::timeout(ACCEPTS, UnixStream::connect(path)).await;
+    let connected = tokio::time::timeout(ACCEPTS, connect(path)).await;
     let stream = connected.map_err(|_| no_daemon(io::ErrorKind::TimedOut.into()))?.map_err(no_daemon)?;
     let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -111,4 +148,29 @@ fn request(call: Call) -> Result<Request<BoxBody<Bytes, std::convert::Infallible
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body)).boxed())
         .map_err(|error| ClientError::Connection(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::super::client::Client;
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let limit = Duration::from_millis(50);
+        let client = || Client::new(Box::new(UnixTransport::new(&path).unwrap().within(limit)));
+        let listener = UnixListener::bind(&path).unwrap();
+        // The kernel lets connect who is not accepted.
+        assert!(matches!(client().health(), Err(ClientError::TimedOut(of)) if of == limit));
+        assert!(matches!(client().listen(&mut |_| true), Err(ClientError::TimedOut(_))));
+        // Until so many wait; there is a connection when one is accepted.
+        rustix::net::listen(&listener, 0).unwrap();
+        assert!(matches!(client().stop("one"), Err(ClientError::TimedOut(_))));
+        drop(listener);
+        assert!(matches!(client().health(), Err(ClientError::NoDaemon { .. })));
+    }
 }

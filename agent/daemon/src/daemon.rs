@@ -9,14 +9,10 @@ use std::{
 };
 
 use axum::{Extension, Router};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
 use tokio::{
     net::{UnixListener, UnixStream},
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Semaphore, watch},
+    sync::watch,
     task::JoinSet,
 };
 
@@ -26,7 +22,8 @@ use super::{
     config::ConfigError,
     configuration::Configuration,
     descriptors::Descriptors,
-    handover, http,
+    handover,
+    http::{self, Place, Room, Watched, refuse_at_once, serve_connection},
     listen::{Listener, Passed},
     live::Live,
     monitor::Monitor,
@@ -41,26 +38,28 @@ use super::{
     user::Group,
 };
 use kernel::cpus::Cpus;
-use stdx::{handover::Parcels, output::FileMode};
+use stdx::{clients::Limits, handover::Parcels, output::FileMode};
 
 /// What is said to who asks for a hand-over in vain.
 const NOT_STORED: &str = "SIGUSR2: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
                           this one (FileDescriptorStoreMax=); they go on here";
 /// What is said to who asks for a configuration to be read again in vain.
 const NO_CONFIG: &str = "SIGHUP: there is no configuration to read again; give one with --config";
-/// Connections at a time. Others wait until one ends.
-const CONNECTIONS_MAX: usize = 256;
-/// Connections of a user at a time, so that nobody takes all of them.
-const CONNECTIONS_OF_USER_MAX: usize = 64;
+/// Connections at a time; root has its own.
+const CONNECTIONS: Limits = Limits { all: 256, of_each: 64, reserved: 64 };
+/// Connections beyond those, whose request is refused with the reason if it is not about health.
+const EXCESS: Limits = Limits { all: 64, of_each: 8, reserved: 8 };
 /// How often all that processes have mapped is looked at while a session waits for programs.
 const EVERYWHERE: Duration = Duration::from_secs(30);
-/// How long a client may take for the head of a request.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long a client may read nothing of an answer, or of notifications that do not fit into its socket.
+const PATIENCE: Duration = Duration::from_mins(10);
+/// How long nobody is let in when there are no descriptors.
+const BREATH: Duration = Duration::from_millis(100);
 /// How long answers that are being written may take when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How many threads do what takes its time: one for each connection, which has one request at a time, so that
 /// nobody waits for what others wait for; and some more.
-const BLOCKING_THREADS: usize = CONNECTIONS_MAX + 8;
+const BLOCKING_THREADS: usize = CONNECTIONS.total() + EXCESS.total() + http::CONNECTIONS_MAX + 8;
 
 /// What is chosen of a daemon.
 #[derive(Clone, Debug)]
@@ -358,21 +357,15 @@ async fn serve(
     let triggers = Arc::clone(registry.triggers());
     let router = http::router(registry, configuration.clone(), Arc::clone(&monitor));
     // It ends with the runtime.
-    tokio::spawn(http::serve(monitor));
+    tokio::spawn(http::serve(Arc::clone(&monitor)));
     let group = group.map(Arc::new);
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let users = Users::default();
+    let room = Room::new(CONNECTIONS, EXCESS, 0);
     let (end, ended) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut watchdog = supervisor.watchdog().map(tokio::time::interval);
     supervisor.tell("READY=1");
     ready();
     let why = loop {
-        let accept = async {
-            // The semaphore is never closed.
-            let permit = Arc::clone(&room).acquire_owned().await.ok();
-            (permit, socket.accept().await)
-        };
         tokio::select! {
             _ = signals.terminate.recv() => break Ended::Stopped,
             _ = signals.interrupt.recv() => break Ended::Stopped,
@@ -389,19 +382,25 @@ async fn serve(
             }
             () = tick(watchdog.as_mut()) => supervisor.tell("WATCHDOG=1"),
             Some(_) = connections.join_next() => {}
-            (permit, accepted) = accept => match accepted {
+            accepted = socket.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let (router, group, users, ended) =
-                        (router.clone(), group.clone(), users.clone(), ended.clone());
-                    connections.spawn(async move {
-                        let _permit = permit;
-                        connection(stream, router, group.as_deref(), users, ended).await;
-                    });
+                    // Who has gone already is nobody.
+                    let Ok(peer) = Peer::of(&stream) else { continue };
+                    match room.take(peer.uid, "user") {
+                        Ok(place) => {
+                            let (router, group) = (router.clone(), group.clone());
+                            let (monitor, ended) = (Arc::clone(&monitor), ended.clone());
+                            connections.spawn(async move {
+                                let of_daemon = (group.as_deref(), monitor);
+                                connection(stream, (peer, place), router, of_daemon, ended).await;
+                            });
+                        }
+                        Err(refusal) => refuse_at_once(&stream, &refusal),
+                    }
                 }
                 Err(error) => {
                     log(&format!("cannot accept a connection: {error}"));
-                    // Descriptors may come back.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(BREATH).await;
                 }
             },
         }
@@ -422,72 +421,26 @@ async fn tick(interval: Option<&mut tokio::time::Interval>) {
     }
 }
 
-/// How many connections each user has.
-#[derive(Clone, Debug, Default)]
-struct Users(Arc<std::sync::Mutex<std::collections::BTreeMap<u32, usize>>>);
-
-/// A connection of a user, as long as it is held.
-struct Counted(Users, u32);
-
-impl Users {
-    fn count(&self, uid: u32) -> Option<Counted> {
-        let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let count = all.entry(uid).or_insert(0);
-        if *count >= CONNECTIONS_OF_USER_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Counted(self.clone(), uid))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut all = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(count) = all.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.1);
-            }
-        }
-    }
-}
-
 /// Serves one connection, of a peer that is known from its socket.
 async fn connection(
     stream: UnixStream,
+    (peer, place): (Peer, Place<u32>),
     router: Router,
-    group: Option<&Group>,
-    users: Users,
+    (group, monitor): (Option<&Group>, Arc<Monitor>),
     mut ended: watch::Receiver<bool>,
 ) {
-    // Who has gone already is nobody.
-    let Ok(peer) = Peer::of(&stream) else { return };
-    let Some(_counted) = users.count(peer.uid) else { return };
     // The database of users may be far away.
     let asked = group.cloned();
     let may_control = tokio::task::spawn_blocking(move || peer.may_control(asked.as_ref())).await;
-    let router = if may_control.unwrap_or(false) {
-        router.layer(Extension(peer))
-    } else {
-        let name = group.map(|group| group.name.clone());
-        Router::new().fallback(move || async move { http::refuse(name.as_deref()) })
-    };
-    let mut served = std::pin::pin!(
-        hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            // Who has sent everything and closes that way still wants the answer.
-            .half_close(true)
-            .header_read_timeout(HEAD_TIME)
-            .max_buf_size(64 << 10)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-    );
-    // What is wrong with a connection is the client's affair.
-    tokio::select! {
-        _ = served.as_mut() => {}
-        _ = ended.changed() => {
-            served.as_mut().graceful_shutdown();
-            let _ = served.await;
+    let (stream, hangup) = Watched::new(stream);
+    let (router, keeps) = match &place.refusal {
+        _ if !may_control.unwrap_or(false) => {
+            let name = group.map(|group| group.name.clone());
+            (Router::new().fallback(move || async move { http::refuse(name.as_deref()) }), false)
         }
-    }
+        Some(refusal) => (http::excess(monitor, refusal.clone()), false),
+        None => (router.layer(Extension(peer)).layer(Extension(hangup)), true),
+    };
+    let ended = async move { drop(ended.changed().await) };
+    serve_connection(stream, router, (PATIENCE, keeps), ended).await;
 }

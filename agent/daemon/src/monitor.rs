@@ -16,6 +16,8 @@ use super::{
     metrics::{Process, ProgramTimes, Programs, Snapshot},
     registry::{Detail, Registry},
 };
+use tokio::sync::Semaphore;
+
 use api::Usage;
 use api::requests::Health;
 use stdx::host_name;
@@ -25,6 +27,8 @@ use stdx::output::Directory;
 const LOOK: Duration = Duration::from_secs(1);
 /// When nothing was looked at for so long, a thread of a session does not answer any more.
 const LATE: Duration = Duration::from_mins(1);
+/// How many requests for health look at the same time.
+const LOOKING_MAX: usize = 4;
 /// How far back losses count.
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -40,6 +44,8 @@ pub(super) struct Monitor {
     /// The directory of the daemon's state.
     state: PathBuf,
     looked: Mutex<Looked>,
+    /// Permits of requests for health.
+    pub(super) looking: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -66,7 +72,8 @@ impl Monitor {
     ) -> Self {
         let looked =
             Looked { at: Instant::now(), stored: BTreeMap::new(), counts: VecDeque::new(), programs: None };
-        Self { registry, configuration, governor, state, looked: Mutex::new(looked) }
+        let looking = Arc::new(Semaphore::new(LOOKING_MAX));
+        Self { registry, configuration, governor, state, looked: Mutex::new(looked), looking }
     }
 
     /// Looks each second in a thread of its own, as long as this is there.
@@ -124,17 +131,19 @@ impl Monitor {
             let age = stored.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
             (key.clone(), age.as_secs_f64())
         });
+        let (ages, programs) = (ages.collect(), looked.programs);
+        drop(looked);
         Snapshot {
             host,
             labels: config.labels.clone(),
             sessions,
-            ages: ages.collect(),
+            ages,
             triggers,
             configuration: self.configuration.as_ref().map(|of| of.told()),
             archives: self.registry.archives().counts().filter(|_| of.is_none()),
             is_ready,
             process: Process::read(),
-            programs: looked.programs,
+            programs,
             budget: self.governor.as_ref().and_then(|governor| governor.state()),
             disk_free: Directory::open(&self.state).and_then(|dir| dir.free_bytes()).ok(),
         }
@@ -142,14 +151,11 @@ impl Monitor {
 
     /// Whether it is alive, and does what its configuration says.
     pub(super) fn health(&self) -> Health {
-        let looked = self.looked();
-        let live = looked.at.elapsed() < LATE;
+        let since = self.looked().at.elapsed();
+        let live = since < LATE;
         let mut reasons = Vec::new();
         if !live {
-            reasons.push(format!(
-                "a thread of a session has not answered for {} s",
-                looked.at.elapsed().as_secs()
-            ));
+            reasons.push(format!("a thread of a session has not answered for {} s", since.as_secs()));
         }
         if let Some(configuration) = &self.configuration {
             let config = configuration.config();
@@ -160,10 +166,16 @@ impl Monitor {
             for name in configured.iter().filter(|name| !active.contains(name)) {
                 reasons.push(format!("the session {name} is stopped"));
             }
+            let looked = self.looked();
             reasons.extend(looked.too_old(&config.health, &configured));
             reasons.extend(looked.too_many_lost(&config.health));
         }
         Health { live, ready: reasons.is_empty(), reasons }
+    }
+
+    /// Whether it is alive, as [`health`](Self::health) says, which may wait for a session; this does not.
+    pub(super) fn is_live(&self) -> bool {
+        self.looked().at.elapsed() < LATE
     }
 
     /// Where metrics are to be served over TCP.

@@ -1,5 +1,7 @@
 //! Answers and refusals.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::{FromRequest, Request, rejection::JsonRejection},
@@ -9,6 +11,9 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use api::{Code, ControlError};
+
+/// How long a client may take for the body of a request.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// The answer to a request that is refused.
 #[derive(Debug)]
@@ -29,11 +34,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        let Json(value) = Json::from_request(request, state).await.map_err(|rejection: JsonRejection| {
-            let why = format!("the body of the request: {}", rejection.body_text());
-            Refusal(ControlError::new(Code::Invalid, why))
-        })?;
-        Ok(Self(value))
+        let refuse =
+            |why: &str| Refusal(ControlError::new(Code::Invalid, format!("the body of the request: {why}")));
+        match tokio::time::timeout(BODY_TIME, Json::from_request(request, state)).await {
+            Ok(Ok(Json(value))) => Ok(Self(value)),
+            Ok(Err(rejection)) => Err(refuse(&JsonRejection::body_text(&rejection))),
+            Err(_) => Err(refuse(&format!("it did not come within {} s", BODY_TIME.as_secs()))),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::{
     answers::{Body, Refusal, answer, answer_json},
+    connections::Hangup,
     list,
 };
 use crate::configuration::Configuration;
@@ -86,12 +87,19 @@ pub(super) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], crate::openapi()).into_response()
 }
 
-pub(super) async fn notifications(State(registry): Sessions, Extension(peer): Who) -> Response {
+pub(super) async fn notifications(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Extension(hangup): Extension<Hangup>,
+) -> Response {
     let listening = registry.listen((!peer.is_root()).then_some(peer.uid));
-    // Each call gives one line; the connection's end drops what waits.
-    let lines = futures_util::stream::unfold(listening, async move |listening| {
-        let line = listening.next().await;
-        Some((Ok::<_, Infallible>(line), listening))
+    // Each call gives one line. Nobody else notices a client that has gone before there is a line for it.
+    let lines = futures_util::stream::unfold((listening, hangup), async move |(listening, hangup)| {
+        let line = tokio::select! {
+            line = listening.next() => line,
+            () = hangup.wait() => return None,
+        };
+        Some((Ok::<_, Infallible>(line), (listening, hangup)))
     });
     ([(header::CONTENT_TYPE, "application/jsonlines")], HttpBody::from_stream(lines)).into_response()
 }

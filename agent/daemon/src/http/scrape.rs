@@ -1,7 +1,11 @@
 //! What monitoring systems ask for: metrics, and whether the daemon is alive and ready; on the control
 //! socket, and over TCP for whoever can connect.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Extension, Json, Router,
@@ -9,13 +13,12 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet};
 
-use super::answers::Refusal;
+use super::{
+    answers::Refusal,
+    connections::{Room, refuse_at_once, serve_connection},
+};
 use crate::metrics;
 use crate::metrics::{OPEN_METRICS, PROMETHEUS};
 use crate::monitor::Monitor;
@@ -23,12 +26,20 @@ use crate::peer::Peer;
 use crate::registry::log;
 use api::requests::Health;
 use api::{Code, ControlError};
+use stdx::clients::{Limits, THIS_MACHINE, client_of};
 
-/// Connections over TCP at a time; others are closed.
-const CONNECTIONS_MAX: usize = 32;
-/// How long a connection over TCP may take for the head of a request, and altogether.
-const HEAD_TIME: Duration = Duration::from_secs(10);
-const CONNECTION_TIME: Duration = Duration::from_mins(1);
+/// Connections over TCP at a time, by the machine that they come from.
+const CONNECTIONS: Limits = Limits { all: 32, of_each: 8, reserved: 16 };
+/// Connections beyond those, whose request is refused with the reason.
+const EXCESS: Limits = Limits { all: 16, of_each: 2, reserved: 4 };
+/// The most connections over TCP.
+pub(crate) const CONNECTIONS_MAX: usize = CONNECTIONS.total() + EXCESS.total();
+/// How long a client may read nothing of an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the daemon may take to look at itself.
+const HEALTH_TIME: Duration = Duration::from_secs(5);
+/// How long nobody is let in when there are no descriptors.
+const BREATH: Duration = Duration::from_millis(100);
 /// How often it is looked where metrics are to be served.
 const LOOK: Duration = Duration::from_secs(1);
 /// After how long an address that is not free is tried again.
@@ -40,6 +51,20 @@ fn router(monitor: Arc<Monitor>) -> Router {
         .route("/metrics", get(all_metrics))
         .route("/live", get(live))
         .route("/ready", get(ready))
+        .layer(Extension(monitor))
+}
+
+/// What is answered where connections are full: whether the daemon is alive and ready, or the refusal.
+pub(crate) fn excess(monitor: Arc<Monitor>, refusal: ControlError) -> Router {
+    let refuse = move || std::future::ready(Refusal(refusal).into_response());
+    Router::new()
+        .route("/v1/health", get(get_health))
+        .route("/v1/health/live", get(live))
+        .route("/v1/health/ready", get(ready))
+        .route("/live", get(live))
+        .route("/ready", get(ready))
+        .fallback(refuse.clone())
+        .method_not_allowed_fallback(refuse)
         .layer(Extension(monitor))
 }
 
@@ -89,19 +114,35 @@ async fn told(monitor: Arc<Monitor>, of: Option<u32>, headers: &HeaderMap) -> Re
 }
 
 async fn health(monitor: Arc<Monitor>, is_so: fn(&Health) -> bool) -> Response {
-    match tokio::task::spawn_blocking(move || monitor.health()).await {
-        Ok(health) => {
-            let status = if is_so(&health) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            (status, Json(health)).into_response()
-        }
+    let looking = Arc::clone(&monitor);
+    let looked = async move {
+        // Who waits for this has no thread yet.
+        let permit = Arc::clone(&looking.looking).acquire_owned().await;
+        tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            looking.health()
+        })
+        .await
+    };
+    let health = match tokio::time::timeout(HEALTH_TIME, looked).await {
+        Ok(Ok(health)) => health,
         // A panic has been printed.
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+        Ok(Err(_)) => {
+            let failed = ControlError::new(Code::Daemon, "the daemon could not look at itself");
+            return Refusal(failed).into_response();
+        }
+        Err(_) => {
+            let why = format!("the daemon has not looked at itself within {} s", HEALTH_TIME.as_secs());
+            Health { live: monitor.is_live(), ready: false, reasons: vec![why] }
+        }
+    };
+    let status = if is_so(&health) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(health)).into_response()
 }
 
 /// Serves over TCP where the configuration says, which may change.
 pub(crate) async fn serve(monitor: Arc<Monitor>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Room::<IpAddr>::new(CONNECTIONS, EXCESS, THIS_MACHINE);
     let mut connections = JoinSet::new();
     let mut listener: Option<(SocketAddr, TcpListener)> = None;
     loop {
@@ -122,20 +163,30 @@ pub(crate) async fn serve(monitor: Arc<Monitor>) {
         };
         let accepted = tokio::time::timeout(LOOK, accepting.accept()).await;
         while connections.try_join_next().is_some() {}
-        let Ok(Ok((stream, _))) = accepted else { continue };
-        // Without room it is closed.
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let service = TowerToHyperService::new(router(Arc::clone(&monitor)));
-        connections.spawn(async move {
-            let _permit = permit;
-            let served = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
-                .max_buf_size(16 << 10)
-                .serve_connection(TokioIo::new(stream), service);
-            // What is wrong with a connection is the client's affair.
-            let _ = tokio::time::timeout(CONNECTION_TIME, served).await;
-        });
+        let (stream, address) = match accepted {
+            Ok(Ok(accepted)) => accepted,
+            Ok(Err(error)) => {
+                log(&format!("cannot accept a connection to the metrics' address: {error}"));
+                tokio::time::sleep(BREATH).await;
+                continue;
+            }
+            Err(_) => continue,
+        };
+        match room.take(client_of(address.ip()), "the host") {
+            Ok(mut place) => {
+                let (monitor, refusal) = (Arc::clone(&monitor), place.refusal.take());
+                let keeps = refusal.is_none();
+                let router = match refusal {
+                    None => router(monitor),
+                    Some(refusal) => excess(monitor, refusal),
+                };
+                connections.spawn(async move {
+                    let _place = place;
+                    serve_connection(stream, router, (PATIENCE, keeps), std::future::pending()).await;
+                });
+            }
+            Err(refusal) => refuse_at_once(&stream, &refusal),
+        }
     }
 }
 

@@ -70,7 +70,9 @@ macro_rules! requests {
                     $(request_body = $body,)?
                     responses(
                         (status = 200 $(, body = $answer $(, content_type = $media)?)?)
-                        $($(, (status = $status, body = $other))? $(, (status = "4XX", body = $refusal))?)?
+                        $($(, (status = $status, body = $other))? $(, (status = "4XX", body = $refusal))?)?,
+                        (status = 429, description = "The user, or all of them, have as many connections as \
+                            they may.", body = ControlError)
                     ))]
                 #[expect(dead_code, reason = "the description is made of it")]
                 fn $handler() {}

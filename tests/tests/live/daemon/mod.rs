@@ -11,6 +11,7 @@ mod fleet;
 mod flight;
 mod handover;
 mod hostile;
+mod listeners;
 mod maps;
 mod markers;
 mod metrics;
