@@ -26,6 +26,7 @@ global!(FOLLOW_FORK, u32, follow_fork);
 global!(SCOPE, u32, scope);
 global!(EVERY_THREAD, u32, every_thread);
 global!(THINNED, u32, thinned);
+global!(PLACES, u32, places);
 global!(RATE_BY_GROUP, u32, rate_by_group);
 global!(CHANGING, u32, changing);
 global!(EXCLUDES_SELF, u32, excludes_self);

@@ -20,7 +20,7 @@
 //! | `LEDGER` | [`EventLedger`] | `row * slots + cookie` | programs |
 //! | `OWNERS` | [`sets::Owner`]: whose a set of rings is | see there | programs and agent |
 //! | `BORDER`, `BORDER_ROWS` | [`CpuBorder`] and [`EventLedger`], what a CPU had counted where one of its pages ends | 0; attach cookie | `mark_border`, for one CPU at a time |
-//! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
+//! | `RATES` | `u64`, a [`rate`] window; behind these, in a watch, how many [`places`] are taken | attach cookie; see there | programs and agent, atomically |
 //! | `RATE_GROUPS` | [`rate::GROUPS`] times [`rate::Group`], the windows of control groups | [`slot_flags::RATE_BY_GROUP`] | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
 //! | `AGGREGATE_INDEX` and others of this beginning | [`aggregates`]: a map that counts | see there | programs |
@@ -518,6 +518,35 @@ pub struct EventLedger {
     pub cut: u64,
 }
 
+/// The places for matches that the rules of a watch take between two looks of its reader, so that a rule
+/// that matches all the time leaves room for others.
+///
+/// A match takes one of its rule's own places, wherever it fires. If these are taken, it takes one that the
+/// rules share, unless half of its CPU's pages wait for the reader: the other half is for rules with places
+/// left. A match that gets none is lost as one that finds the ring full ([`LossCause::RingFull`]). The reader
+/// subtracts what was taken when it began to look, after it has emptied the rings.
+pub mod places {
+    /// Places that each rule has.
+    pub const OF_RULE: u64 = 16;
+    /// Places that all rules share.
+    pub const SHARED: u64 = 8 << 10;
+
+    /// Words of `RATES` in a watch with so many slots.
+    pub const fn words(slots: u32) -> u32 {
+        slots.saturating_mul(2).saturating_add(1)
+    }
+
+    /// The word that counts the shared places that are taken.
+    pub const fn shared(slots: u32) -> u32 {
+        slots
+    }
+
+    /// The word that counts the places taken of a rule's own, by its first slot.
+    pub const fn of_rule(slots: u32, first: u32) -> u32 {
+        slots.saturating_add(1).saturating_add(first)
+    }
+}
+
 /// The window of a rate limit, one word for each event: the low half of the second in the upper half, and in
 /// the lower one how many events came in it.
 ///
@@ -643,8 +672,11 @@ pub mod globals {
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is recorded whichever threads the recording is about.
     pub const EVERY_THREAD: &str = "EVERY_THREAD";
-    /// `u32`: non-zero if some event is sampled or limited.
+    /// `u32`: non-zero if some event is sampled or limited, or these are a watch's programs.
     pub const THINNED: &str = "THINNED";
+    /// `u32`: in a watch, which word of `RATES` counts the [`super::places`] that the rule of these programs
+    /// has taken; 0 elsewhere. Needs `THINNED`.
+    pub const PLACES: &str = "PLACES";
     /// `u32`: non-zero if some event has a limit for each control group. Needs `THINNED`.
     pub const RATE_BY_GROUP: &str = "RATE_BY_GROUP";
     /// `u32`: non-zero if events come and go: what `ENABLED` has to say for these programs to record. No

@@ -1,6 +1,6 @@
-//! Sampling and rate limits: what is left out of the events that pass the filters.
+//! Sampling, rate limits, and the places of a watch: what is left out of the events that pass the filters.
 
-use agent_ebpf::{LossCause, rate, slot_flags};
+use agent_ebpf::{LossCause, places, rate, slot_flags};
 use aya_ebpf::helpers::generated::bpf_get_current_cgroup_id;
 
 use crate::{
@@ -31,7 +31,34 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
         ring.lose(LossCause::RateLimit);
         return false;
     }
+    if globals::places() != 0 && !takes_place(ring) {
+        ring.lose(LossCause::RingFull);
+        return false;
+    }
     true
+}
+
+/// Takes a place for a match of a watch.
+#[inline(always)]
+fn takes_place(ring: &Ring) -> bool {
+    if takes_one_of(globals::places(), places::OF_RULE) {
+        return true;
+    }
+    // SAFETY: the map's value, of which these are members; the agent has set the last before the start.
+    let (head, consumed, pages) =
+        unsafe { (&raw const (*ring.ctl).head, &raw const (*ring.ctl).consumed, (*ring.ctl).ring_pages) };
+    // First: the reader may release pages meanwhile.
+    let consumed = atomic::load(consumed);
+    let waiting = atomic::load(head) - consumed;
+    waiting < u64::from(pages / 2) && takes_one_of(places::shared(globals::slots()), places::SHARED)
+}
+
+/// Takes one of so many places, unless all are taken. Those that are taken are only read: programs of all
+/// CPUs would compete for the word.
+#[inline(always)]
+fn takes_one_of(word: u32, places: u64) -> bool {
+    let Some(taken) = RATES.get_ptr_mut(word) else { return false };
+    atomic::load(taken) < places && atomic::take_number(taken) < places
 }
 
 /// How many events came to the sample before this one.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agent_ebpf::{
     EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_OF_WATCH, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES,
     calls::{CALL_BUCKETS, CALL_WAYS},
-    globals, slot_flags, user_entry,
+    globals, places, slot_flags, user_entry,
 };
 
 use super::kernel_layout::KernelLayout;
@@ -42,6 +42,9 @@ pub struct ProgramOptions {
     /// Let the first event after each look of the reader wake it, instead of waiting pages; with a small side
     /// queue.
     pub wake_each: bool,
+    /// The first slot of the rule that these programs are of, in a watch: its matches take
+    /// [`places`](agent_ebpf::places).
+    pub rule: Option<u32>,
     /// The event that asks for snapshots, by its slot: its page is kept until
     /// [told](crate::ring::Control::hold_pages) otherwise.
     pub asking: Option<u32>,
@@ -196,6 +199,8 @@ pub(super) fn create_object(
     let map = options.map.unwrap_or(Sizes { keys: 1, key_words: 1, value_words: 1, pair_words: 0 });
     let kernel_stack = stack_slot(options, StackKind::Kernel);
     let user_stack = stack_slot(options, StackKind::User);
+    let is_thinned =
+        options.rule.is_some() || options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0);
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),
@@ -208,7 +213,8 @@ pub(super) fn create_object(
             globals::EVERY_THREAD,
             options.slots.iter().any(|slot| slot.flags & slot_flags::EVERY_THREAD != 0).into(),
         ),
-        (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
+        (globals::THINNED, is_thinned.into()),
+        (globals::PLACES, options.rule.map_or(0, |first| places::of_rule(slots, first))),
         (globals::RATE_BY_GROUP, (!groups.is_empty()).into()),
         (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
         (globals::EXCLUDES_SELF, options.exclude_tgid.is_some().into()),
@@ -306,7 +312,7 @@ pub(super) fn create_object(
         ("EVENTS", slots),
         ("ENABLED", if is_changing { slots } else { 1 }),
         ("BORDER_ROWS", slots),
-        ("RATES", slots),
+        ("RATES", if options.wake_each { places::words(slots) } else { slots }),
         ("RATE_GROUPS", groups.len().max(1) as u32),
         ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
         ("CALLS", if options.tracks_calls { (CALL_BUCKETS * CALL_WAYS) as u32 } else { 1 }),

@@ -80,6 +80,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         clock: agent_ebpf::clock::MONO,
         overwrite: false,
         wake_each: false,
+        rule: None,
         asking: None,
         filter_tasks: true,
         follow_fork: true,

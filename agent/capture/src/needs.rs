@@ -25,7 +25,7 @@ const OTHER_FILES: u64 = 16;
 /// Those of them that each channel has.
 const FILES_OF_CHANNEL: u64 = 32;
 /// Those of an event that is added: its program, link and perf event, and a generic program of its own.
-const FILES_OF_ADDED: usize = 4;
+pub(super) const FILES_OF_ADDED: usize = 4;
 /// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols
 /// themselves.
 const RESERVE_MARGIN: u64 = 1 << 20;
@@ -87,16 +87,17 @@ pub(super) fn program_options(
     all.with(channel, generation)
 }
 
-/// The same for the programs of a watch, whose rings have one reader.
+/// The same for the programs of a watch, whose rings have one reader: those of the rule with this first slot,
+/// or those that record nothing.
 pub(super) fn watch_program_options(
     options: &WatchOptions,
     channel: &ChannelOptions,
-    generation: u32,
+    (rule, generation): (Option<u32>, u32),
 ) -> Result<ProgramOptions, ScopeError> {
     let threads = (options.threads.tasks.as_ref(), options.threads.scope.as_ref(), options.exclude_self);
     let cpus = (&options.cpus[..], options.possible_cpus, options.cpus.len());
     let all = OfAll { clock: options.clock, threads, cpus, layout: options.layout };
-    Ok(ProgramOptions { wake_each: true, ..all.with(channel, generation)? })
+    Ok(ProgramOptions { wake_each: true, rule, ..all.with(channel, generation)? })
 }
 
 /// What the programs of all channels have in common.
@@ -121,6 +122,7 @@ impl OfAll<'_> {
             },
             overwrite: channel.overwrite,
             wake_each: false,
+            rule: None,
             asking: channel.snapshot.map(|rule| rule.slot as u32),
             filter_tasks: tasks.is_some(),
             follow_fork: tasks.is_some_and(|filter| filter.follow_fork),

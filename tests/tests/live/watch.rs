@@ -280,6 +280,46 @@ fn in_a_storm_each_match_is_told_or_counted() {
     assert!(grown < 16 << 10, "{grown} KB");
 }
 
+/// Nobody reads while they match: what there is room for does not depend on who is faster.
+#[test]
+fn a_rule_that_matches_all_the_time_leaves_places_for_others() {
+    const PLACES: u64 = 16;
+    let mut watch = watch();
+    let mut hot = [Caller::start(), Caller::start()];
+    let mut rare = Caller::start();
+    for (cpu, caller) in hot.iter().enumerate() {
+        caller.pin(cpu);
+    }
+    rare.pin(0);
+    for (id, caller) in (0..).zip(hot.iter().chain([&rare])) {
+        add(&mut watch, id, &rule(calls_of(caller), &["id"]));
+    }
+    for round in 1..=3 {
+        hot.iter_mut().for_each(|caller| caller.call(20_000));
+        rare.call(PLACES + 4);
+        let mut told = Vec::new();
+        wait_for("all matches", || {
+            watch.take(&mut |one| told.push(one.rule)).unwrap();
+            (0..3).all(|id| watch.counts(id).unwrap().waiting == 0).then_some(())
+        });
+        assert!(told[..PLACES as usize].iter().all(|id| *id == 2), "they are told first");
+        let counts = watch.counts(2).unwrap();
+        assert_eq!((counts.told, counts.untold), (round * PLACES, round * 4));
+    }
+    for id in 0..2 {
+        let counts = watch.counts(id).unwrap();
+        assert_eq!(counts.told + counts.untold, 60_000);
+        assert!(counts.told > 3 * PLACES && counts.untold > 0, "{counts:?}");
+    }
+    // A rule that is alone has more than its own.
+    rare.call(4 * PLACES);
+    wait_for("all matches", || {
+        watch.take(&mut |_| ()).unwrap();
+        (watch.counts(2).unwrap().waiting == 0).then_some(())
+    });
+    assert_eq!(watch.counts(2).unwrap().told, 7 * PLACES);
+}
+
 #[test]
 fn a_rule_that_comes_and_goes_takes_nothing_from_another() {
     let mut watch = watch();

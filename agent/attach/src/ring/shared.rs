@@ -114,6 +114,14 @@ impl SharedArray<u64> {
         }
     }
 
+    /// Subtracts from a number that programs add to at any time. It is at least as much.
+    pub fn subtract(&self, index: usize, value: u64) {
+        if let Some(word) = self.get(index) {
+            // SAFETY: the word is an aligned u64 in the mapping, and programs change it atomically too.
+            unsafe { AtomicU64::from_ptr(word.as_ptr()) }.fetch_sub(value, Ordering::SeqCst);
+        }
+    }
+
     /// Sets bits of a number that programs change at any time.
     pub fn set_bits(&self, index: usize, bits: u64) {
         if let Some(word) = self.get(index) {

@@ -1,6 +1,7 @@
 //! What one look at the rings does.
 
 use std::{
+    collections::HashMap,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -11,8 +12,9 @@ use rustix::{
     time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
 };
 
-use super::{LOOK_INTERVAL, Match, WatchError, rules::Rules};
+use super::{LOOK_INTERVAL, Match, RuleId, WatchError, rules::Rules};
 use crate::CaptureError;
+use agent_ebpf::places;
 use attach::ring::{CpuRing, RingId, WakeStream};
 use attach::{Closed, PageSwitch};
 use bpf::LoadError;
@@ -88,6 +90,7 @@ impl Looks {
         let begin = Instant::now();
         self.wake.clear();
         self.clear_timer();
+        let taken = rules.taken();
         let (cpus, pages) = (rules.options.cpus.clone(), rules.options.ring_pages);
         let mut again = false;
         for &cpu in &cpus {
@@ -108,8 +111,14 @@ impl Looks {
                 *left = left.saturating_sub(read(ring, *left, rules, &mut self.found));
             }
         }
-        again |= readers.iter().any(|(left, _)| *left != 0);
-        self.found.sort_by_key(|found| found.time);
+        if readers.iter().all(|(left, _)| *left == 0) {
+            // What was taken since then waits, at most: each rule has all its places left beside half of
+            // each ring. Of a page that a program was writing to, the rest waits as well.
+            rules.give_back(&taken);
+        } else {
+            again = true;
+        }
+        put_in_order(&mut self.found);
         self.next = Instant::now() + begin.elapsed().max(LOOK_INTERVAL);
         self.wait_for(if again { LOOK_INTERVAL } else { DEADLINE })
     }
@@ -144,6 +153,16 @@ impl AsFd for Looks {
     }
 }
 
+/// Puts matches into the order in which they are told: those of rules with few of them first.
+fn put_in_order(found: &mut [Match]) {
+    let mut counts = HashMap::<RuleId, u64>::new();
+    for of in &*found {
+        *counts.entry(of.rule).or_default() += 1;
+    }
+    let is_frequent = |rule: RuleId| counts.get(&rule).is_some_and(|count| *count > places::OF_RULE);
+    found.sort_by_key(|of| (is_frequent(of.rule), of.time));
+}
+
 /// Decodes some of the pages that wait in a ring, of which there are so many, and gives their memory back.
 /// Gives how many pages that were.
 fn read(ring: &mut CpuRing<'_>, waiting: u64, rules: &mut Rules, found: &mut Vec<Match>) -> u64 {
@@ -163,4 +182,27 @@ fn read(ring: &mut CpuRing<'_>, waiting: u64, rules: &mut Rules, found: &mut Vec
     claim.commit();
     // None of those that wait only by counters that make no sense.
     if pages == 0 { waiting } else { pages }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(rule: RuleId, time: u64) -> Match {
+        let (event, comm, captured) = ("a:b".into(), Vec::new(), Vec::new());
+        Match { rule, event, time, cpu: 0, pid: 0, tid: 0, comm, captured }
+    }
+
+    #[test]
+    fn matches_of_rules_with_few_of_them_are_told_first() {
+        let few = |at: u64| (0..places::OF_RULE).map(move |number| found(2, at + number));
+        let many = (0..=places::OF_RULE).map(|number| found(1, number));
+        let mut all: Vec<Match> = many.chain(few(100)).chain([found(3, 105), found(3, 50)]).collect();
+        all.reverse();
+        put_in_order(&mut all);
+        let (first, last) = all.split_at(places::OF_RULE as usize + 2);
+        assert_eq!((first[0].rule, first[0].time), (3, 50));
+        assert!(first.iter().all(|of| of.rule != 1) && first.is_sorted_by_key(|of| of.time));
+        assert!(last.iter().all(|of| of.rule == 1) && last.is_sorted_by_key(|of| of.time));
+    }
 }

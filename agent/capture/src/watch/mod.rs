@@ -4,7 +4,8 @@
 //! record after a look wakes whoever waits; a [look](Watch::take) has the open pages closed, decodes what the
 //! rings hold and gives their memory back. One look is taken in a [millisecond](LOOK_INTERVAL) at most,
 //! however often events fire: so also events that the reader itself causes come back to it no more often.
-//! What fits neither the rings nor the reader's share of time is counted for each rule.
+//! What fits neither the rings nor the reader's share of time is counted for each rule. A rule that matches
+//! all the time leaves [places](agent_ebpf::places) for others, whose matches are told first.
 //!
 //! Rules come and go while it runs. Each record carries a number of its rule and event in the place of the
 //! event's id, so that several rules can watch one event, each with its own filter.
@@ -184,8 +185,9 @@ impl Watch {
         wait_for_programs();
     }
 
-    /// Tells the matches that have come, in the order of their times. Of different CPUs, a match may be told
-    /// after a later one that was told by the call before: one that was being written then.
+    /// Tells the matches that have come: those of rules with few of them first, in the order of their times,
+    /// then the others. Of different CPUs, a match may be told after a later one of the rule that was told by
+    /// the call before: one that was being written then.
     ///
     /// Never waits. Called more often than once in [`LOOK_INTERVAL`] it does nothing, and the descriptor
     /// becomes readable when it is worth another call. A call tells some 16 000 matches at most.

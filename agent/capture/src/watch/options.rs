@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
+use agent_ebpf::{
+    CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES_OF_WATCH, StringNote,
+    TID_WORDS,
+};
+
 use super::decode::Decoder;
+use crate::needs::FILES_OF_ADDED;
 use crate::{CaptureEvent, CaptureOptions, CaptureProbe, TaskFilter};
 use attach::{KernelLayout, SharedMaps};
 use compile::context::Counters;
@@ -50,6 +56,22 @@ impl WatchOptions {
     pub const RING_PAGES: u32 = 64;
     /// Events at a time where nothing else is said.
     pub const EVENTS: usize = 1024;
+    /// File descriptors of a watch without rules, or some more.
+    pub const FILES: u64 = 64;
+
+    /// Bytes of memory that a watch takes: rings, counts and sets of threads.
+    pub fn bytes(&self) -> u64 {
+        let size = |bytes: usize| bytes as u64;
+        let (events, pages) = (size(self.events.max(1)), u64::from(self.ring_pages));
+        let of_ring = pages * size(PAGE_SIZE + size_of::<PageMeta>()) + size(SIDE_BYTES_OF_WATCH);
+        let of_row =
+            events * size(size_of::<EventLedger>()) + size(size_of::<CpuControl>() + size_of::<StringNote>());
+        // Two words for places, one for the rate, and one that says whether it is recorded.
+        let of_event = size(size_of::<EventSlot>() + size_of::<EventLedger>() + 4 * size_of::<u64>());
+        // Three sets of threads.
+        let of_all = 3 * size(TID_WORDS * size_of::<u64>()) + u64::from(NAMES_BYTES);
+        size(self.cpus.len()) * of_ring + u64::from(self.possible_cpus) * of_row + events * of_event + of_all
+    }
 
     /// Of the threads, the CPUs and the clock of a recording, whose sets of threads are in these maps.
     pub(crate) fn beside(options: &CaptureOptions, maps: SharedMaps) -> Self {
@@ -87,5 +109,10 @@ impl WatchRule {
     /// The events that it watches, as `system:name`.
     pub fn events(&self) -> impl ExactSizeIterator<Item = &str> {
         self.events.iter().map(|event| event.name.as_str())
+    }
+
+    /// File descriptors that it takes while it is watched, at most.
+    pub fn files(&self) -> u64 {
+        (self.events.len() * FILES_OF_ADDED) as u64
     }
 }

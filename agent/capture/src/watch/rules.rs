@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use agent_ebpf::{EventLedger, LossCause};
+use agent_ebpf::{EventLedger, LossCause, places};
 
 use super::{Decoder, RuleId, Watch, WatchCounts, WatchError, WatchOptions, WatchRule};
 use crate::attaching::attach;
@@ -18,7 +18,9 @@ use crate::channel::Links;
 use crate::needs::watch_program_options;
 use crate::{CaptureError, ChannelOptions, LeftOut, RING_PAGES_MIN};
 use attach::detach::AttachTurn;
+use attach::ring::SharedArray;
 use attach::{Misses, ProgramOptions, Programs};
+use bpf::LoadError;
 use compile::fast::Lane;
 
 /// The generation of the programs that are there from the beginning on, which record nothing.
@@ -32,6 +34,7 @@ pub(super) struct Rules {
     /// Those that make and close pages; they record nothing.
     pub(super) programs: Programs,
     pub(super) options: WatchOptions,
+    places: Places,
     channel: ChannelOptions,
     /// What a record's number means.
     numbers: HashMap<u16, Target>,
@@ -39,6 +42,28 @@ pub(super) struct Rules {
     /// Where free slots are looked for first: those that were given up lately rest.
     next_slot: usize,
     generation: u32,
+}
+
+/// How many of the [places](agent_ebpf::places) are taken.
+#[derive(Debug)]
+struct Places {
+    words: SharedArray<u64>,
+    slots: u32,
+}
+
+/// What was taken of each word of [`Places`].
+pub(super) type Taken = Vec<(usize, u64)>;
+
+impl Places {
+    fn of(programs: &Programs) -> Result<Self, LoadError> {
+        let slots = programs.capacity() as u32;
+        let words = programs.memory("RATES", places::words(slots) as usize)?;
+        Ok(Self { words, slots })
+    }
+
+    fn of_rule(&self, slots: &Range<usize>) -> usize {
+        places::of_rule(self.slots, slots.start as u32) as usize
+    }
 }
 
 /// The programs of a rule.
@@ -84,17 +109,32 @@ impl Rules {
         options.ring_pages = options.ring_pages.max(RING_PAGES_MIN);
         let channel = ChannelOptions::of_watch(options.ring_pages, options.events);
         let maps = options.threads.maps.as_deref();
-        let programs = Programs::load(&watch_program_options(&options, &channel, FIRST)?, maps)?;
+        let programs = Programs::load(&watch_program_options(&options, &channel, (None, FIRST))?, maps)?;
+        let places = Places::of(&programs)?;
         Ok(Self {
             added: BTreeMap::new(),
             programs,
             options,
+            places,
             channel,
             numbers: HashMap::new(),
             last_number: 0,
             next_slot: 0,
             generation: FIRST,
         })
+    }
+
+    /// The places that are taken by now.
+    pub(super) fn taken(&self) -> Taken {
+        let shared = places::shared(self.places.slots) as usize;
+        let own = self.added.values().map(|added| self.places.of_rule(&added.slots));
+        let taken = |word| Some((word, self.places.words.read(word).filter(|taken| *taken != 0)?));
+        own.chain([shared]).filter_map(taken).collect()
+    }
+
+    /// Gives back places that were taken before the rings were emptied.
+    pub(super) fn give_back(&self, taken: &[(usize, u64)]) {
+        taken.iter().for_each(|(word, count)| self.places.words.subtract(*word, *count));
     }
 
     /// Opens or closes the gates of all CPUs.
@@ -146,7 +186,10 @@ impl Rules {
 
     fn attach(&mut self, slots: &Range<usize>) -> Result<(Programs, Links, Vec<LeftOut>), CaptureError> {
         self.generation = self.generation.wrapping_add(1).max(FIRST + 1);
-        let options: ProgramOptions = watch_program_options(&self.options, &self.channel, self.generation)?;
+        let of = (Some(slots.start as u32), self.generation);
+        let options: ProgramOptions = watch_program_options(&self.options, &self.channel, of)?;
+        // What the rule before it had taken.
+        self.places.words.store(self.places.of_rule(slots), 0);
         let numbers: Vec<u32> = slots.clone().map(|slot| slot as u32).collect();
         let mut programs = self.programs.extend(&options, &numbers)?;
         let mut links = Links::default();
