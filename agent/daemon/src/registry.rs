@@ -138,11 +138,13 @@ impl Registry {
         (places, backlog): (Places, u64),
     ) -> Self {
         let notifications = Arc::<Notifications>::default();
+        let shares = Arc::new(shares);
+        let of_triggers = (Arc::clone(&shares), descriptors.clone());
         Self {
             sessions: Mutex::default(),
-            triggers: Arc::new(Triggers::new(Arc::clone(&notifications))),
+            triggers: Arc::new(Triggers::new(Arc::clone(&notifications), of_triggers)),
             notifications,
-            shares: Arc::new(shares),
+            shares,
             descriptors,
             notes,
             recoveries,

@@ -2,7 +2,8 @@
 //!
 //! Clients are told at once. What takes its time waits in a queue of the trigger's user, which a thread works
 //! off as long as there is something in it: what one user's sessions wait for holds up nobody else. What
-//! comes after an action that waits waits too, as the order of actions matters.
+//! comes after an action that waits waits too, as the order of actions matters. But of a trigger of which
+//! many firings wait, those beyond some come after all others of the user's triggers.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map},
@@ -20,8 +21,11 @@ use crate::user::Owner;
 use api::requests::Notification;
 use api::trigger::{ActionKind, Firing};
 
-/// How many firings of a user's triggers wait. What comes when so many do is counted as failed.
+/// How many firings of a user's triggers wait. What comes when so many do is counted as failed, unless its
+/// trigger has places left.
 const WAITING_MAX: usize = 1024;
+/// How many firings of each trigger wait before others, whatever else does.
+const PLACES_OF_TRIGGER: usize = 16;
 
 /// What takes its time.
 pub(crate) trait Act: Send + Sync {
@@ -52,14 +56,69 @@ pub(super) struct Executor {
 /// What waits.
 #[derive(Default)]
 struct Queues {
-    /// For each user for whom a thread works: first what it is about.
-    waiting: BTreeMap<u32, VecDeque<Arc<Work>>>,
+    /// For each user for whom a thread works.
+    waiting: BTreeMap<u32, Queue>,
     /// What goes on at a time, in its order.
     delayed: BTreeMap<(Instant, u64), Arc<Work>>,
     /// How much was delayed so far.
     delays: u64,
     /// Whether nothing is done any more.
     is_closed: bool,
+}
+
+/// What waits of a user.
+#[derive(Default)]
+struct Queue {
+    doing: Option<Arc<Work>>,
+    /// Firings in the places of their triggers.
+    first: VecDeque<Arc<Work>>,
+    /// Those beyond. Of a trigger that has some, what comes is among them, too.
+    then: VecDeque<Arc<Work>>,
+    /// How many of each trigger are in the two, by where it is in memory, which they keep there.
+    counts: BTreeMap<usize, [usize; 2]>,
+}
+
+impl Queue {
+    /// Whether there is room for what a trigger does; puts it there.
+    fn put(&mut self, work: &Arc<Work>) -> bool {
+        let is_full = self.waiting() + usize::from(self.doing.is_some()) > WAITING_MAX;
+        let [first, then] = self.counts.entry(work.trigger()).or_default();
+        if *then == 0 && *first < PLACES_OF_TRIGGER {
+            *first += 1;
+            self.first.push_back(Arc::clone(work));
+        } else if is_full {
+            return false;
+        } else {
+            *then += 1;
+            self.then.push_back(Arc::clone(work));
+        }
+        true
+    }
+
+    fn waiting(&self) -> usize {
+        self.first.len() + self.then.len()
+    }
+
+    /// Takes what is done next.
+    fn next(&mut self) -> Option<Arc<Work>> {
+        let (work, queue) = match self.first.pop_front() {
+            Some(work) => (work, 0),
+            None => (self.then.pop_front()?, 1),
+        };
+        if let Some(counts) = self.counts.get_mut(&work.trigger()) {
+            counts[queue] = counts[queue].saturating_sub(1);
+            if *counts == [0, 0] {
+                self.counts.remove(&work.trigger());
+            }
+        }
+        self.doing = Some(Arc::clone(&work));
+        Some(work)
+    }
+
+    /// All that is not done.
+    fn into_all(self) -> impl Iterator<Item = Arc<Work>> {
+        self.doing.into_iter().chain(self.first).chain(self.then)
+    }
 }
 
 impl std::fmt::Debug for Executor {
@@ -127,7 +186,7 @@ impl Executor {
     /// What waits of a user is not done.
     fn give_up(&self, uid: u32, why: &str) {
         let given_up = self.queues().waiting.remove(&uid);
-        given_up.into_iter().flatten().for_each(|work| work.give_up(why));
+        given_up.into_iter().flat_map(Queue::into_all).for_each(|work| work.give_up(why));
         self.is_idle.notify_all();
     }
 
@@ -149,7 +208,7 @@ impl Executor {
         queues.is_closed = true;
         let left = std::mem::take(&mut queues.waiting);
         drop(queues);
-        left.into_values().flatten().for_each(|work| work.give_up(REPLACED));
+        left.into_values().flat_map(Queue::into_all).for_each(|work| work.give_up(REPLACED));
     }
 
     /// Does the actions that are due, in order.
@@ -186,16 +245,14 @@ impl Executor {
             return work.give_up(REPLACED);
         }
         match queues.waiting.entry(uid) {
-            // One of them does not wait.
-            btree_map::Entry::Occupied(mut of_user) if of_user.get().len() <= WAITING_MAX => {
-                of_user.get_mut().push_back(work);
-            }
-            btree_map::Entry::Occupied(_) => {
-                drop(queues);
-                work.give_up(&too_many());
+            btree_map::Entry::Occupied(mut of_user) => {
+                if !of_user.get_mut().put(&work) {
+                    drop(queues);
+                    work.give_up(&too_many());
+                }
             }
             btree_map::Entry::Vacant(free) => {
-                free.insert(VecDeque::from([work]));
+                free.insert(Queue::default()).put(&work);
                 let Some(starter) = self.starter.get() else { return };
                 let is_started = starter.send(uid).is_ok();
                 drop(queues);
@@ -216,7 +273,7 @@ impl Executor {
             }
             let mut queues = self.queues();
             if let Some(of_user) = queues.waiting.get_mut(&uid) {
-                of_user.pop_front();
+                of_user.doing = None;
             }
             if let Ok(Some(time)) = done {
                 self.delay(queues, time, work);
@@ -227,7 +284,7 @@ impl Executor {
     /// What comes next of a user. The last of its threads gets nothing.
     fn next(&self, uid: u32) -> Option<Arc<Work>> {
         let mut queues = self.queues();
-        let next = queues.waiting.get(&uid).and_then(VecDeque::front).map(Arc::clone);
+        let next = queues.waiting.get_mut(&uid).and_then(Queue::next);
         if next.is_none() {
             queues.waiting.remove(&uid);
             drop(queues);
@@ -239,8 +296,10 @@ impl Executor {
     /// Lets something go on at a time.
     fn delay(&self, mut queues: MutexGuard<'_, Queues>, time: Instant, work: Arc<Work>) {
         let uid = work.entry.owner.uid;
-        let of_user = queues.delayed.values().filter(|other| other.entry.owner.uid == uid).count();
-        if queues.is_closed || of_user >= WAITING_MAX {
+        let of_user = || queues.delayed.values().filter(move |other| other.entry.owner.uid == uid);
+        let of_trigger = of_user().filter(|other| other.trigger() == work.trigger()).count();
+        let is_full = of_trigger >= PLACES_OF_TRIGGER && of_user().count() >= WAITING_MAX;
+        if queues.is_closed || is_full {
             let why = if queues.is_closed { REPLACED.to_owned() } else { too_many() };
             drop(queues);
             return work.give_up(&why);
@@ -307,6 +366,11 @@ fn is_done_at_once(kind: &ActionKind) -> bool {
 }
 
 impl Work {
+    /// Which trigger it is of, among those that are there.
+    fn trigger(&self) -> usize {
+        Arc::as_ptr(&self.entry).addr()
+    }
+
     fn due(&self) -> MutexGuard<'_, VecDeque<usize>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -406,6 +470,67 @@ mod tests {
         }
         assert_eq!([counts(0), counts(1)], [(all + 1, 5), (all + 1, 5)], "all that waited was done");
     }
+
+    #[test]
+    fn a_trigger_that_fires_all_the_time_holds_up_no_other() {
+        let executor = Arc::new(Executor::new(Arc::default()));
+        let (go, waits) = mpsc::channel();
+        let [often, seldom] = [entry(), entry()];
+        let fire = |entry: &Arc<Entry>| {
+            let (firing, due) = entry.fire(Finding::Rotation { id: 0, path: None });
+            executor.execute(entry, firing, &due);
+        };
+        let failed = |entry: &Arc<Entry>| entry.told().actions[0].failed;
+        let waiting = |of: &Arc<Entry>| {
+            let queues = executor.queues();
+            let queue = queues.waiting.get(&0).unwrap();
+            let is_of = |work: &&Arc<Work>| Arc::ptr_eq(&work.entry, of);
+            queue.first.iter().chain(&queue.then).filter(is_of).count()
+        };
+        (0..2 * WAITING_MAX).for_each(|_| fire(&often));
+        (0..PLACES_OF_TRIGGER).for_each(|_| fire(&seldom));
+        assert_eq!(waiting(&often), WAITING_MAX + 1);
+        assert_eq!((failed(&often), failed(&seldom)), (WAITING_MAX as u64 - 1, 0));
+        fire(&seldom);
+        assert_eq!(failed(&seldom), 1, "it has no place left");
+        executor.start(Box::new(Slow(Mutex::new(waits)))).unwrap();
+        // As many as are before it in the order, and it.
+        (0..2 * PLACES_OF_TRIGGER).for_each(|_| go.send(()).unwrap());
+        while waiting(&seldom) != 0 {
+            std::thread::yield_now();
+        }
+        assert!(waiting(&often) >= WAITING_MAX - PLACES_OF_TRIGGER, "{}", waiting(&often));
+        executor.finish(Duration::ZERO);
+        drop(go);
+    }
+
+    #[test]
+    fn firings_of_a_trigger_are_in_their_order() {
+        let (often, seldom) = (entry(), entry());
+        let work = |entry: &Arc<Entry>| {
+            let (firing, due) = entry.fire(Finding::Rotation { id: 0, path: None });
+            let (due, entry) = (Mutex::new(due.into()), Arc::clone(entry));
+            Arc::new(Work { entry, firing, fired: Instant::now(), waits: true, due })
+        };
+        let mut queue = Queue::default();
+        let mut done = Vec::new();
+        for turn in 0..3 {
+            (0..PLACES_OF_TRIGGER + 5).for_each(|_| assert!(queue.put(&work(&often))));
+            assert!(queue.put(&work(&seldom)));
+            // Places come to be free, and what waits beyond them is older than what comes.
+            for _ in 0..PLACES_OF_TRIGGER + turn {
+                done.extend(queue.next());
+            }
+        }
+        done.extend(std::iter::from_fn(|| queue.next()));
+        assert!(queue.counts.is_empty() && queue.waiting() == 0);
+        for entry in [&often, &seldom] {
+            let of = done.iter().filter(|work| Arc::ptr_eq(&work.entry, entry));
+            let counts: Vec<u64> = of.map(|work| work.firing.count).collect();
+            assert!(counts.is_sorted() && counts.len() as u64 == entry.told().fired, "{counts:?}");
+        }
+    }
+
     #[test]
     fn what_is_not_done_in_time_has_failed_once() {
         let executor = Arc::new(Executor::new(Arc::default()));

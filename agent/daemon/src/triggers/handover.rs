@@ -1,13 +1,14 @@
 //! Triggers that are handed over to another daemon, and come from one.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counted, Entry, Triggers, lock, trigger::Paced};
+use super::{Counted, Entry, Triggers, lock, side_by_side, trigger::Paced};
 use crate::descriptors::OfUser;
 use crate::maps::HandedMap;
 use crate::registry::log;
@@ -83,10 +84,19 @@ impl Triggers {
         lock(&self.all).values().any(|entry| entry.condition.is_about_moments())
     }
 
-    /// Watches for the events and units of triggers that another daemon has handed over. Those that
-    /// cannot be watched say so.
+    /// Watches for the events and units of triggers that another daemon has handed over: root's first, then
+    /// those of others side by side. Those that cannot be watched say so.
     pub(crate) fn watch_again(self: &Arc<Self>, world: &Result<World, ControlError>) {
-        let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
+        let mut users = BTreeMap::<u32, Vec<Arc<Entry>>>::new();
+        for entry in lock(&self.all).values() {
+            users.entry(entry.owner.uid).or_default().push(Arc::clone(entry));
+        }
+        self.watch_all_again(&users.remove(&0).unwrap_or_default(), world);
+        let others: Vec<_> = users.into_values().collect();
+        side_by_side(&others, |of_user| self.watch_all_again(of_user, world));
+    }
+
+    fn watch_all_again(self: &Arc<Self>, all: &[Arc<Entry>], world: &Result<World, ControlError>) {
         for entry in all.iter().filter(|entry| entry.is_handed && entry.is_watched()) {
             if self.is_finished.load(Ordering::SeqCst) {
                 return;

@@ -10,7 +10,7 @@
 //! | `trigger` | one of them: its counts and its level |
 //! | `check` | what is accepted |
 //! | `counts` | what they count |
-//! | `events` | events that match rules |
+//! | `events` | events that match rules, a watch for each user |
 //! | `executor` | actions that take their time, a queue for each user |
 //! | `actions` | what they do |
 //! | `post` | HTTP to a service of the user |
@@ -37,7 +37,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub(super) use actions::OnSessions;
@@ -54,9 +54,11 @@ pub(super) use trigger::{sampled_session, waits_for_programs};
 use units::Units;
 
 use super::{
+    descriptors::Descriptors,
     notifications::Notifications,
     registry::Budget,
     sessions::{Sample, World},
+    shares::Shares,
     user::Owner,
 };
 use crate::lock;
@@ -64,7 +66,7 @@ use api::requests::Notification;
 use api::trigger::{Condition, Finding, Resource};
 use api::{Code, ControlError, CountedMap, NewTrigger, RotationState, Trigger};
 
-/// The most triggers of all users.
+/// The most triggers of all users; root may have its own beside them.
 const TRIGGERS_MAX: usize = 8192;
 /// The most triggers of one user.
 const TRIGGERS_OF_USER_MAX: usize = 1024;
@@ -81,23 +83,20 @@ pub(super) struct Triggers {
     events: Events,
     units: Units,
     notifications: Arc<Notifications>,
-    looked: Mutex<Option<Instant>>,
     /// Whether another daemon goes on.
     is_finished: AtomicBool,
 }
 
 impl Triggers {
-    /// None yet. Clients are told through `notifications`.
-    pub(super) fn new(notifications: Arc<Notifications>) -> Self {
+    /// None yet. Clients are told through `notifications`; what watches take is of their users' `shares`.
+    pub(super) fn new(notifications: Arc<Notifications>, shares: (Arc<Shares>, Descriptors)) -> Self {
         let executor = Arc::new(Executor::new(Arc::clone(&notifications)));
-        let (all, looked) = (Mutex::default(), Mutex::default());
         Self {
-            all,
+            all: Mutex::default(),
             executor,
-            events: Events::default(),
+            events: Events::new(shares),
             units: Units::default(),
             notifications,
-            looked,
             is_finished: AtomicBool::new(false),
         }
     }
@@ -233,7 +232,7 @@ impl Triggers {
     /// The triggers of a user, or of all, by user and name.
     pub(super) fn list(&self, uid: Option<u32>) -> Vec<Trigger> {
         // What is missed is known as of now; it is told with the next look of each second.
-        self.events.note();
+        self.events.note(uid);
         self.of_user(uid).iter().map(|entry| entry.told()).collect()
     }
 
@@ -353,12 +352,9 @@ impl Triggers {
 
     /// Compares the rates of events with what conditions say, and tells what was missed.
     fn look_at_events(&self) {
-        let now = Instant::now();
-        let before = lock(&self.looked).replace(now);
-        let elapsed = before.map_or(Duration::from_secs(1), |before| now - before).as_nanos().max(1);
-        for Look { entry, events, has_missed } in self.events.look() {
+        for Look { entry, events, elapsed, has_missed } in self.events.look() {
             if let Condition::EventRate { above, .. } = entry.condition {
-                let rate = u128::from(events) * 1_000_000_000 / elapsed;
+                let rate = u128::from(events) * 1_000_000_000 / elapsed.as_nanos().max(1);
                 let events = u64::try_from(rate).unwrap_or(u64::MAX);
                 self.has_level(&entry, events > above, Finding::EventRate { events });
             } else if has_missed && entry.notifies() {
@@ -402,10 +398,23 @@ pub(super) fn look_each_second(triggers: &Arc<Triggers>) -> io::Result<()> {
     std::thread::Builder::new().name("triggers".into()).spawn(look).map(drop)
 }
 
+/// Does something for each of these at the same time; what there is no thread for, one after the other.
+fn side_by_side<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
+    let work = &work;
+    std::thread::scope(|scope| {
+        for of in all {
+            let this = move || work(of);
+            if std::thread::Builder::new().name("of-user".into()).spawn_scoped(scope, this).is_err() {
+                this();
+            }
+        }
+    });
+}
+
 /// Whether there can be one more.
 fn check_number(all: &BTreeMap<Key, Arc<Entry>>, uid: u32) -> Result<(), ControlError> {
     let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
-    if all.len() >= TRIGGERS_MAX {
+    if uid != 0 && all.len() >= TRIGGERS_MAX {
         return full(format!("there are {TRIGGERS_MAX} triggers already"));
     }
     if of(all, uid).count() >= TRIGGERS_OF_USER_MAX {

@@ -1,5 +1,7 @@
 //! Triggers that events fire.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use integration_tests::{
     daemon::{Daemon, ROOT},
     harness::{Caller, wait_for},
@@ -155,6 +157,86 @@ fn what_cannot_be_watched_is_refused_and_leaves_nothing() {
     assert_eq!(threads(), 1);
     daemon.tell("DELETE", "/v1/triggers/trigger0", None);
     wait_for("the watch to end again", || (threads() == 0).then_some(()));
+    daemon.stop().expect(0);
+}
+
+/// Ends what runs beside a test, also if that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_trigger_that_fires_all_the_time_takes_nothing_from_others() {
+    const FIRINGS: u64 = 200;
+    const AT_ONCE: u64 = 8;
+    let daemon = Daemon::start();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let mut hot: Vec<Caller> = (0..cpus).map(|_| Caller::start()).collect();
+    for (cpu, caller) in hot.iter().enumerate() {
+        caller.pin(cpu);
+    }
+    let mut rare = Caller::start();
+    let add = |user, name: &str, filter: &str| {
+        let (name, filter) = (format!("--name={name}"), format!("--filter={filter}"));
+        let rule =
+            ["--condition=event-rule-matches", "--type=kernel", "--name=raw_syscalls:sys_enter", &filter];
+        ctl(&daemon, user, &[&["add-trigger", &name][..], &rule, &["--action=notify"]].concat());
+    };
+    let of_hot = hot.iter().map(of).map(|filter| format!("({filter})")).collect::<Vec<_>>().join(" || ");
+    add(ALICE, "hot", &of_hot);
+    let names = ["of-alice", "of-bob", "of-root"];
+    for (user, name) in [ALICE, BOB, ROOT].into_iter().zip(names) {
+        add(user, name, &of(&rare));
+    }
+    let is_over = &AtomicBool::new(false);
+    let mut fired = 0;
+    std::thread::scope(|scope| {
+        let _over = Over(is_over);
+        for caller in &mut hot {
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Acquire) {
+                    caller.call(20_000);
+                }
+            });
+        }
+        wait_for("more than can be told", || (counts(&state(&daemon, "hot")).1 != 0).then_some(()));
+        while fired < FIRINGS {
+            rare.call(AT_ONCE);
+            fired += AT_ONCE;
+            wait_for("all of them", || {
+                let is_known = |name: &&str| {
+                    let (told, missed) = counts(&state(&daemon, name));
+                    told + missed == fired
+                };
+                names.iter().all(is_known).then_some(())
+            });
+        }
+    });
+    for name in names {
+        assert_eq!(counts(&state(&daemon, name)), (fired, 0), "{name}");
+    }
+    let all: u64 = hot.iter().map(Caller::calls).sum();
+    wait_for("every match to be told or counted", || {
+        let (told, missed) = counts(&state(&daemon, "hot"));
+        (told + missed == all).then_some(())
+    });
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_watch_takes_of_its_users_share() {
+    let daemon = Daemon::start_with(&["--user-memory", "1M"], 0o022);
+    let rule = json!({"name": "sched_process_exec", "instrumentation": "tracepoint"});
+    let condition = json!({"event_rule_matches": {"domain": "kernel", "rule": rule, "captures": []}});
+    let new = json!({"condition": condition, "actions": [{"do": "notify"}]});
+    let (status, answer) = daemon.ask_as(ALICE, "POST", "/v1/triggers", Some(&new));
+    assert_eq!((status, &answer["code"]), (507, &json!("no_memory")), "{answer}");
+    assert_eq!(daemon.tell("GET", "/v1/triggers", None), json!([]));
+    assert_eq!(daemon.ask("POST", "/v1/triggers", Some(&new)).0, 200, "root has what there is");
     daemon.stop().expect(0);
 }
 

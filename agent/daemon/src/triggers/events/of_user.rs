@@ -1,22 +1,24 @@
-//! Events that match rules of triggers: one watch of the engine for all of them.
+//! Events that match rules of a user's triggers: one watch of the engine for all of them.
 //!
 //! Triggers with the same rule and captures share it. A thread waits for the watch, and fires the triggers of
 //! what it tells. It rests as long as it has worked: however many events match, it takes half a CPU at most,
-//! and what does not fit the watch's rings meanwhile is counted by the programs.
+//! and what has no place in the watch's rings meanwhile is counted by the programs.
 
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Mutex, MutexGuard, TryLockError, Weak},
     time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{Triggers, trigger::Entry};
+use crate::descriptors::{Descriptors, Held};
 use crate::lock;
 use crate::registry::log;
 use crate::sessions::{Key, World, rules_of};
+use crate::shares::{Memory, Shares};
+use crate::triggers::{Triggers, trigger::Entry};
 use api::trigger::{Condition, Finding, MatchedEvent};
 use api::{Code, ControlError, Domain, EventRule};
 use capture::Notice;
@@ -25,18 +27,21 @@ use plan::{PlanError, Watched};
 use spec::TraceClock;
 use spec::{Capture, RuleSpec, What};
 
-/// How many events there can be of all triggers: each rule has as many as its pattern matches.
-const EVENTS_MAX: usize = 4096;
-/// Those of a user other than root.
+/// How many events there can be of root's triggers: each rule has as many as its pattern matches.
+const EVENTS_OF_ROOT_MAX: usize = 4096;
+/// Those of another user's.
 const EVENTS_OF_USER_MAX: usize = 2048;
 /// How long matches that are in the rings are read, when another daemon goes on.
 const LAST_MATCHES: Duration = Duration::from_millis(500);
 
 type Answer<T = ()> = Result<T, ControlError>;
 
-/// The events that triggers are about.
-#[derive(Debug, Default)]
-pub(super) struct Events {
+/// The events that a user's triggers are about.
+#[derive(Debug)]
+pub(super) struct UserEvents {
+    uid: u32,
+    shares: Arc<Shares>,
+    descriptors: Descriptors,
     state: Mutex<State>,
     /// Whose each rule is. It is never held with another lock that comes after it.
     targets: Arc<Mutex<Arc<Targets>>>,
@@ -51,6 +56,8 @@ struct State {
     last_id: RuleId,
     /// How many plans are being made for the watch that runs.
     planning: usize,
+    /// When counts were looked at last.
+    looked: Option<Instant>,
 }
 
 /// A rule, for all triggers that have the same.
@@ -74,6 +81,8 @@ struct Part {
     /// `None` where the engine has refused it.
     id: Option<RuleId>,
     events: usize,
+    /// The descriptors of its programs.
+    _files: Option<Held>,
     about: About,
 }
 
@@ -114,19 +123,23 @@ impl From<WatchCounts> for Counts {
 struct Running {
     watch: Mutex<Option<Watch>>,
     ends: Notice,
+    /// What the watch takes.
+    _held: (Memory, Held),
 }
 
 /// What a look at the counts of a trigger's rule finds.
-pub(super) struct Look {
-    pub(super) entry: Arc<Entry>,
+pub(in crate::triggers) struct Look {
+    pub(in crate::triggers) entry: Arc<Entry>,
     /// Matches since the last look.
-    pub(super) events: u64,
+    pub(in crate::triggers) events: u64,
+    /// How long ago that was.
+    pub(in crate::triggers) elapsed: Duration,
     /// Whether there are more of which nothing was told.
-    pub(super) has_missed: bool,
+    pub(in crate::triggers) has_missed: bool,
 }
 
 /// The rule of a condition, with what it captures.
-fn rule_of(condition: &Condition) -> Option<(Domain, &EventRule, &[String])> {
+pub(super) fn rule_of(condition: &Condition) -> Option<(Domain, &EventRule, &[String])> {
     match condition {
         Condition::EventRuleMatches { domain, rule, captures } => Some((*domain, rule, captures)),
         Condition::EventRate { domain, rule, .. } => Some((*domain, rule, &[])),
@@ -134,10 +147,16 @@ fn rule_of(condition: &Condition) -> Option<(Domain, &EventRule, &[String])> {
     }
 }
 
-impl Events {
-    /// Whether a condition is about events.
-    pub(super) fn is_about(condition: &Condition) -> bool {
-        rule_of(condition).is_some()
+impl UserEvents {
+    /// None yet.
+    pub(super) fn new(uid: u32, (shares, descriptors): (Arc<Shares>, Descriptors)) -> Self {
+        Self { uid, shares, descriptors, state: Mutex::default(), targets: Arc::default() }
+    }
+
+    /// Whether something is watched for, or may be as programs come.
+    pub(super) fn is_used(&self) -> bool {
+        let state = lock(&self.state);
+        !state.rules.is_empty() || state.running.is_some()
     }
 
     /// Whether there is a rule about programs that may come.
@@ -244,15 +263,15 @@ impl Events {
         self.change_targets(|targets| targets.extend(ids.iter().map(|id| (*id, entries.clone()))));
         let mut refused = Vec::new();
         for (id, Planned { about, planned }) in ids.into_iter().zip(planned) {
-            let added = planned.and_then(|watched| Self::watch_part(state, &running, shared, (id, watched)));
-            let (id, events) = match added {
-                Ok(events) => (Some(id), events),
+            let added = planned.and_then(|watched| self.watch_part(state, &running, shared, (id, watched)));
+            let (id, events, files) = match added {
+                Ok((events, files)) => (Some(id), events, Some(files)),
                 Err(error) => {
                     refused.push((id, error));
-                    (None, 0)
+                    (None, 0, None)
                 }
             };
-            shared.parts.push(Part { id, events, about });
+            shared.parts.push(Part { id, events, _files: files, about });
         }
         self.change_targets(|targets| refused.iter().for_each(|(id, _)| drop(targets.remove(id))));
         if refused.len() as RuleId == count
@@ -266,15 +285,17 @@ impl Events {
         Ok(())
     }
 
-    /// Has the engine watch a part of a rule. Gives how many events it has.
+    /// Has the engine watch a part of a rule. Gives how many events it has, and its descriptors.
     fn watch_part(
+        &self,
         state: &State,
         running: &Running,
         shared: &Shared,
         (id, (rule, notes)): (RuleId, Watched),
-    ) -> Answer<usize> {
+    ) -> Answer<(usize, Held)> {
         let events = rule.events().len();
-        check_share(state, shared, events)?;
+        check_share(self.uid, state, shared, events)?;
+        let files = self.descriptors.of(self.uid).take(rule.files())?;
         for note in notes {
             log(&format!("{}: {note}", shared.told()));
         }
@@ -289,7 +310,7 @@ impl Events {
         for left_out in left_out {
             log(&format!("{}: {} is left out: {}", shared.told(), left_out.event, left_out.reason));
         }
-        Ok(events)
+        Ok((events, files))
     }
 
     /// The watch, which is started if there is none.
@@ -301,11 +322,14 @@ impl Events {
             ControlError::new(Code::Daemon, format!("events cannot be watched: {error}"))
         };
         let options = plan::watch_options(TraceClock::Mono).map_err(|error| failed(&error))?;
-        let options = WatchOptions { events: EVENTS_MAX, ..options };
+        let events = if self.uid == 0 { EVENTS_OF_ROOT_MAX } else { EVENTS_OF_USER_MAX };
+        let options = WatchOptions { events, ..options };
+        let memory = self.shares.take_memory(self.uid, options.bytes())?;
+        let held = (memory, self.descriptors.of(self.uid).take(WatchOptions::FILES)?);
         let watch = Watch::start(options).map_err(|error| failed(&error))?;
         let descriptor = watch.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let ends = Notice::new().map_err(|error| failed(&error))?;
-        let running = Arc::new(Running { watch: Mutex::new(Some(watch)), ends });
+        let running = Arc::new(Running { watch: Mutex::new(Some(watch)), ends, _held: held });
         let (of, targets) = (Arc::clone(&running), Arc::clone(&self.targets));
         let triggers = Arc::downgrade(triggers);
         let thread = std::thread::Builder::new().name("watch".into());
@@ -350,19 +374,32 @@ impl Events {
         self.change_targets(|targets| ids.iter().for_each(|id| drop(targets.remove(id))));
     }
 
-    /// Notes for triggers what they have missed.
+    /// What is there, unless it is being changed at this moment: adding many events takes its time.
+    fn settled(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Notes for triggers what they have missed, unless rules are being changed at this moment.
     pub(super) fn note(&self) {
-        let state = lock(&self.state);
+        let Some(state) = self.settled() else { return };
         for shared in state.rules.values() {
             shared.note(state.running.as_deref());
         }
     }
 
-    /// Looks at the counts of all rules, and notes what was missed. Gives what is found of each trigger.
+    /// Looks at the counts of all rules, and notes what was missed. Gives what is found of each trigger;
+    /// nothing if rules are being changed at this moment.
     pub(super) fn look(&self) -> Vec<Look> {
-        let mut state = lock(&self.state);
+        let Some(mut state) = self.settled() else { return Vec::new() };
+        let now = Instant::now();
+        let before = state.looked.replace(now);
+        let elapsed = before.map_or(Duration::from_secs(1), |before| now - before);
         let running = state.running.clone();
-        state.rules.values_mut().flat_map(|shared| shared.look(running.as_deref())).collect()
+        state.rules.values_mut().flat_map(|shared| shared.look(running.as_deref(), elapsed)).collect()
     }
 
     /// There are other programs: watches for those of their markers that rules mean, and no longer for those
@@ -470,13 +507,11 @@ impl Events {
     }
 }
 
-/// Whether a rule of some user may have so many events more.
-fn check_share(state: &State, new: &Shared, events: usize) -> Answer {
-    let of = |shared: &Shared| shared.triggers.first().map(|of| of.entry.owner.uid);
-    let Some(uid) = of(new).filter(|uid| *uid != 0) else { return Ok(()) };
-    let own = state.rules.values().chain([new]).filter(|shared| of(shared) == Some(uid));
+/// Whether a rule of a user may have so many events more. Root's watch itself says when it is full.
+fn check_share(uid: u32, state: &State, new: &Shared, events: usize) -> Answer {
+    let own = state.rules.values().chain([new]);
     let taken: usize = own.flat_map(|shared| &shared.parts).map(|part| part.events).sum();
-    if taken + events > EVENTS_OF_USER_MAX {
+    if uid != 0 && taken + events > EVENTS_OF_USER_MAX {
         return Err(ControlError::new(
             Code::NoMemory,
             format!("the rules of user {uid}'s triggers have more than {EVENTS_OF_USER_MAX} events"),
@@ -618,12 +653,13 @@ impl Shared {
     }
 
     /// The same; gives what has become of its triggers since the last look.
-    fn look(&mut self, running: Option<&Running>) -> Vec<Look> {
+    fn look(&mut self, running: Option<&Running>, elapsed: Duration) -> Vec<Look> {
         let now = self.note(running);
         let look = |of: &mut Subscriber| {
             let look = Look {
                 entry: Arc::clone(&of.entry),
                 events: now.all.saturating_sub(of.last.all),
+                elapsed,
                 has_missed: now.untold > of.last.untold,
             };
             of.last = now;
@@ -721,6 +757,7 @@ mod tests {
         let part = |id: Option<RuleId>, (key, rule): (Key, RuleSpec)| Part {
             id,
             events: 1,
+            _files: None,
             about: vec![(key, rule.what)],
         };
         let event_rule = serde_json::json!({"name": "app:*", "instrumentation": "tracepoint"});
