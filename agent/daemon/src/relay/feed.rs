@@ -37,6 +37,10 @@ pub(super) struct Feed {
     cursors: BTreeMap<(u64, u64), Cursor>,
     /// Bytes that were sent and are not known to be stored.
     unknown: u64,
+    /// The chunk that is being recorded and is not sent, as some of it cannot be read.
+    skipping: Option<u64>,
+    /// Bytes of packets in such chunks that are closed.
+    skipped: u64,
     buffer: Vec<u8>,
 }
 
@@ -86,7 +90,17 @@ impl Feed {
         let consumer = publication.consumer();
         consumer.bound(bound);
         let (metadata, cursors) = (BTreeMap::new(), BTreeMap::new());
-        Self { consumer, from: 0, cut: None, metadata, cursors, unknown: 0, buffer: Vec::new() }
+        Self {
+            consumer,
+            from: 0,
+            cut: None,
+            metadata,
+            cursors,
+            unknown: 0,
+            skipping: None,
+            skipped: 0,
+            buffer: Vec::new(),
+        }
     }
 
     pub(super) fn publication(&self) -> &Arc<Publication> {
@@ -144,7 +158,28 @@ impl Feed {
         self.metadata.clear();
         self.unknown = 0;
         self.tell_waiting();
-        self.consumer.needs_from(self.from);
+        self.consumer.needs_from(self.skipping.unwrap_or(self.from));
+    }
+
+    /// Goes on with the next chunk, and sends nothing more of this one.
+    pub(super) fn skip_chunk(&mut self, number: u64) {
+        self.skipping = Some(number);
+        self.finish_chunk(number);
+    }
+
+    /// Bytes of packets that are not stored at the relay daemon, and stay here, as their chunks were skipped.
+    pub(super) fn skipped(&mut self) -> u64 {
+        let Some(number) = self.skipping else { return self.skipped };
+        let (bytes, is_closed) = self.publication().read(|state| {
+            let open = state.chunks.iter().any(|chunk| chunk.number == number && !chunk.is_closed);
+            (self.missing_of(state, |chunk| chunk == number), !open || state.is_ended)
+        });
+        if is_closed {
+            (self.skipping, self.skipped) = (None, self.skipped.saturating_add(bytes));
+            self.consumer.needs_from(self.from);
+            return self.skipped;
+        }
+        self.skipped.saturating_add(bytes)
     }
 
     /// Sends again what is not known to be stored.
@@ -279,6 +314,11 @@ impl Feed {
     }
 
     fn waiting_of(&self, state: &Published) -> u64 {
+        self.missing_of(state, |chunk| chunk >= self.from && self.cut.is_none_or(|cut| chunk < cut))
+    }
+
+    /// Bytes of packets in these chunks that are not stored at the relay daemon.
+    fn missing_of(&self, state: &Published, is_meant: impl Fn(u64) -> bool) -> u64 {
         let streams = state.traces.iter().flat_map(|(number, trace)| {
             trace.streams.iter().map(move |(stream, of)| ((*number, *stream), of))
         });
@@ -287,9 +327,7 @@ impl Feed {
             Some(cursor) if cursor.stored_to.0 == file.first => file.bytes.saturating_sub(cursor.stored_to.1),
             _ => file.bytes,
         };
-        let wanted = |file: &&PacketFile| {
-            file.chunk >= self.from && self.cut.is_none_or(|cut| file.chunk < cut) && file.packets != 0
-        };
+        let wanted = |file: &&PacketFile| is_meant(file.chunk) && file.packets != 0;
         streams.flat_map(|(key, of)| of.files.iter().filter(wanted).map(move |file| of_file(key, file))).sum()
     }
 
@@ -321,9 +359,10 @@ impl Feed {
         }
     }
 
-    /// How many packets are stored at the relay daemon.
-    pub(super) fn stored(&self) -> u64 {
-        self.cursors.values().map(|cursor| cursor.stored).sum()
+    /// How many packets were sent, and how many are stored at the relay daemon.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        let sum = |count: fn(&Cursor) -> u64| self.cursors.values().map(count).sum();
+        (sum(|cursor| cursor.sent), sum(|cursor| cursor.stored))
     }
 
     /// How many packets there are.
@@ -333,7 +372,8 @@ impl Feed {
         })
     }
 
-    /// Leaves in the files what is not stored at the relay daemon.
+    /// Leaves in the files what is not stored at the relay daemon. After an error with one, the others have
+    /// been done.
     pub(super) fn leave_rest(&self) -> io::Result<()> {
         let mut files = Vec::new();
         self.publication().read(|state| {
@@ -343,7 +383,8 @@ impl Feed {
                 files.extend(begun.map(|file| (file.clone(), cursor.stored - file.first)));
             }
         });
-        files.into_iter().try_for_each(|(file, stored)| file.leave_from(stored.min(file.packets)))
+        let left = files.into_iter().map(|(file, stored)| file.leave_from(stored.min(file.packets)));
+        left.fold(Ok(()), io::Result::and)
     }
 }
 

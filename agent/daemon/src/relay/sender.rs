@@ -78,6 +78,10 @@ pub(super) struct Sending {
     /// What became of chunks here, and where they are at the relay daemon, until both are known.
     made: BTreeMap<u64, Stored>,
     there: BTreeMap<u64, PathBuf>,
+    /// Chunks of which something stays here, as it could not be read, and why.
+    skipped: BTreeMap<u64, String>,
+    /// Bytes of packets in such chunks, of recordings that are over.
+    skipped_bytes: u64,
     settling: Vec<Sender<Settled>>,
     ending: Option<(Option<Instant>, Sender<SentAll>)>,
     /// Whether what is on its way is known to be stored.
@@ -86,8 +90,8 @@ pub(super) struct Sending {
     stuck: Option<(Instant, Progress)>,
 }
 
-/// How far what is sent is: the recordings and the chunk, and packets that are stored.
-type Progress = (usize, Option<u64>, u64);
+/// How far what is sent is: the recordings and the chunk, and packets that were sent and are stored.
+type Progress = (usize, Option<u64>, (u64, u64));
 
 impl Sending {
     /// Connects.
@@ -119,6 +123,8 @@ impl Sending {
             archive: BTreeSet::new(),
             made: BTreeMap::new(),
             there: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            skipped_bytes: 0,
             settling: Vec::new(),
             ending: None,
             is_confirmed: true,
@@ -237,8 +243,8 @@ impl Sending {
             self.stuck = None;
             return;
         }
-        let stored = self.feeds.front().map_or(0, Feed::stored);
-        let now = (self.feeds.len(), self.open.as_ref().map(|open| open.number), stored);
+        let packets = self.feeds.front().map_or((0, 0), Feed::progress);
+        let now = (self.feeds.len(), self.open.as_ref().map(|open| open.number), packets);
         match self.stuck {
             Some((since, before)) if before == now => {
                 if since.elapsed() >= STUCK {
@@ -252,13 +258,15 @@ impl Sending {
     /// The chunk that is sent next, of the recording that is sent.
     fn next_chunk_of_feeds(&mut self) -> Option<Current> {
         loop {
-            let feed = self.feeds.front()?;
+            let feed = self.feeds.front_mut()?;
+            let skipped = feed.skipped();
             if let Some(current) = feed.current() {
                 return Some(current);
             }
             if !feed.is_over() {
                 return None;
             }
+            self.skipped_bytes = self.skipped_bytes.saturating_add(skipped);
             self.feeds.pop_front();
             if let Some(open) = &mut self.open {
                 open.is_of_feed = false;
@@ -314,12 +322,20 @@ impl Sending {
 
     /// Tells of the chunks that are at the relay daemon, and removes them here.
     fn tell_chunks(&mut self) {
-        let both: Vec<u64> =
-            self.made.keys().filter(|number| self.there.contains_key(number)).copied().collect();
+        let is_known = |number: &&u64| self.there.contains_key(number) || self.skipped.contains_key(number);
+        let both: Vec<u64> = self.made.keys().filter(is_known).copied().collect();
         for number in both {
-            let (Some(here), Some(path)) = (self.made.remove(&number), self.there.remove(&number)) else {
+            let Some(here) = self.made.remove(&number) else { continue };
+            let path = self.there.remove(&number);
+            if let Some(why) = self.skipped.remove(&number) {
+                let why = format!(
+                    "some of it is not at the relay daemon and stays in {}: {why}",
+                    here.path.display()
+                );
+                self.listener.has_chunk(number, Err(why));
                 continue;
-            };
+            }
+            let Some(path) = path else { continue };
             if here.path != self.place && here.path.starts_with(&self.place) {
                 // What stays goes with the session's directory.
                 let _ = std::fs::remove_dir_all(&here.path);
@@ -384,14 +400,15 @@ impl Sending {
     fn skip_chunk(&mut self, why: &str) {
         let Some(feed) = self.feeds.front_mut() else { return };
         let Some(current) = feed.current() else { return };
-        let bytes = feed.waiting();
-        feed.finish_chunk(current.number);
+        feed.skip_chunk(current.number);
+        let bytes = feed.skipped();
         if let Some(open) = &mut self.open {
             open.done = Some(utc::seconds_now());
         }
-        let what = if current.is_closed { "" } else { ", and those that the trace chunk still gets," };
-        self.note(&format!("{bytes} bytes of packets{what} are not sent: {why}"));
-        self.has_sent_chunk(current.number);
+        let more = if current.is_closed { "" } else { " and the rest of this trace chunk" };
+        self.note(&format!("the relay daemon does not get {bytes} bytes of packets{more}: {why}"));
+        self.skipped.insert(current.number, why.to_owned());
+        self.tell_chunks();
     }
 
     fn note(&self, text: &str) {
@@ -421,6 +438,12 @@ impl Sending {
                 Err(error.to_string())
             }
         }
+    }
+
+    /// Bytes that stay here, as they could not be read.
+    fn skipped_bytes(&mut self) -> u64 {
+        let of_feeds: u64 = self.feeds.iter_mut().map(Feed::skipped).sum();
+        self.skipped_bytes.saturating_add(of_feeds)
     }
 
     /// Bytes that are here and not known to be stored at the relay daemon.
@@ -462,7 +485,7 @@ impl Sending {
         if !is_over && !is_down && !is_late {
             return false;
         }
-        let waiting = self.waiting();
+        let waiting = self.waiting().saturating_add(self.skipped_bytes());
         let last = self.open.take();
         if let (Link::Up(shipment), Some(last)) = (&mut self.link, &last) {
             // As a session that was rotated has its last chunk among the others.
