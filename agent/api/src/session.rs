@@ -83,9 +83,9 @@ pub struct NewSession {
     /// What is written.
     #[serde(default)]
     pub format: Format,
-    /// Whether LTTng's traces have the machine's state only if a rule is about `lttng_statedump_*`.
+    /// Writes the machine's state into LTTng's traces only if a rule matches `lttng_statedump_*`.
     #[serde(default)]
-    pub asks_for_state: bool,
+    pub state_by_rule: bool,
 }
 
 /// A session that was created.

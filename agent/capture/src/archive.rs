@@ -60,7 +60,11 @@ pub(super) fn open(options: &CaptureOptions) -> Result<(Opened, Option<CtfOutput
         Destination::Directory(path) => open_directory(path)?,
         Destination::File(output) => return Err(OutputError::NotADirectory { path: output.path() }),
     };
-    let only_snapshots = options.channels.iter().all(|channel| channel.overwrite);
+    // A session says what it is; a channel that overwrites may be in one that writes a trace.
+    let only_snapshots = match trace.session {
+        Some(_) => options.rotation.is_none(),
+        None => options.channels.iter().all(|channel| channel.overwrite),
+    };
     let trace = CtfOutput::create(dir, trace.clone(), (only_snapshots, options.first_archive > 1))?;
     let dir = trace.dir().clone();
     let opened = match options.rotation {

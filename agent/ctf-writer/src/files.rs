@@ -28,7 +28,7 @@ pub struct FileLimits {
     pub size: Option<u64>,
     /// How many files there are at most. Then the oldest is replaced. It needs a size.
     pub count: Option<u64>,
-    /// Whether who gets the packets keeps to this: here, a stream has one file then, whatever its size.
+    /// The receiver of the packets applies these limits; here each stream has one file.
     #[serde(default)]
     pub is_elsewhere: bool,
 }

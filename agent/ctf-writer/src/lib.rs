@@ -94,7 +94,7 @@ use tracedat::FileOption;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{EventChoice, Ledger};
 use tracedat::provenance::{BufferName, EventName};
-pub use writer::{ChannelContexts, Chunk, Taken, TraceSession, TraceWriter};
+pub use writer::{ChannelContexts, Chunk, Taken, TraceSession, TraceWriter, generated_name};
 
 pub use lttng::event_name as lttng_name;
 pub use lttng::state_events;

@@ -57,13 +57,21 @@ impl TraceSession {
     /// (`lttng_session_create`, src/lttng-events.c).
     fn describe(&self, env: &mut Vec<(&'static str, EnvValue)>) {
         let Some(at) = env.iter().position(|(name, _)| *name == TRACE_NAME) else { return };
-        // LTTng's session daemon has no time in the name: `auto-20260302-101500` is `auto`.
-        let name = if self.name.starts_with("auto-") { "auto" } else { &self.name };
+        let name = generated_name(&self.name).unwrap_or(&self.name);
         let created_at = utc::compact(self.created_at.saturating_mul(1_000_000_000));
         env.retain(|(name, _)| *name != CREATED);
         env[at].1 = name.into();
         env.insert(at + 1, (CREATED, created_at.into()));
     }
+}
+
+/// The name without the time, of a session whose name the session daemon has made as LTTng's makes them:
+/// `auto` of `auto-20260302-101500`.
+pub fn generated_name(name: &str) -> Option<&str> {
+    let (generated, time) = name.split_once('-')?;
+    let (date, time) = time.split_once('-')?;
+    let is_number = |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    (generated == "auto" && is_number(date, 8) && is_number(time, 6)).then_some(generated)
 }
 
 /// The name of a trace in its environment, and when it was created.
@@ -604,6 +612,8 @@ mod tests {
         };
         assert_eq!(named("mine"), expected("mine"));
         assert_eq!(named("auto-20260302-101500"), expected("auto"));
+        assert_eq!(named("auto-brake"), expected("auto-brake"));
+        assert_eq!(named("auto-20260302-101500-x"), expected("auto-20260302-101500-x"));
         // Formats that have no such names get none.
         let session = TraceSession { name: "mine".into(), created_at: 0, has_state: true };
         let mut env = vec![("domain", EnvValue::from("kernel"))];

@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::{
     descriptors::{Held, OfUser},
     recovery::Note,
+    registry::log,
     relay::{Forwarder, SentAll, Settled},
     sessions::{
-        Added, Halt, Handed, HandedRunning, Key, Listener, Model, Recorder, World,
+        Added, Halt, Handed, HandedRunning, Key, Listener, Model, NextRecording, Recorder, World,
         spec::{self, Rules, Tracks},
     },
     user::Owner,
@@ -96,13 +97,18 @@ impl Recording {
     /// Records again.
     pub(super) fn start(&mut self, model: &Model, world: &World) -> Answer {
         if self.state == RecordingState::Current {
-            return self.recorder.resume();
+            self.recorder.resume()?;
+            // As LTTng, at each start (lttng_session_enable, lttng-modules 2.13).
+            if let Some(Err(error)) = model.wants_state().then(|| self.recorder.regenerate_state()) {
+                log(&format!("session {}: the state of the machine is not written: {error}", model.name()));
+            }
+            return Ok(());
         }
         let spec = spec::of(model, world, &self.output)?;
         let recorded = spec::recorded(model, world, &spec)?;
         // What pauses ends first.
         self.state = RecordingState::Closed;
-        self.recorder.start(spec)?;
+        self.recorder.start(NextRecording { spec, session: model.trace_session() })?;
         self.note(recorded, world);
         self.state = RecordingState::Current;
         Ok(())
@@ -268,8 +274,7 @@ impl Recording {
         Err(ControlError::new(
             Code::RelayConnect,
             format!(
-                "{bytes} bytes of packets did not get to the relay daemon, which is not there; {} has them, a \
-                 trace that babeltrace2 reads",
+                "{bytes} bytes of packets are not at the relay daemon; {} has them, in a trace's layout",
                 dir.display()
             ),
         ))
@@ -357,7 +362,7 @@ impl Recording {
         let spec = spec::of(model, world, &self.output)?;
         if model.is_active() {
             let recorded = spec::recorded(model, world, &spec)?;
-            self.recorder.replace(spec)?;
+            self.recorder.replace(NextRecording { spec, session: model.trace_session() })?;
             self.note(recorded, world);
             return Ok(());
         }

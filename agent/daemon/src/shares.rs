@@ -206,7 +206,7 @@ mod tests {
             mode,
             snapshot_output: None,
             format: Format::default(),
-            asks_for_state: false,
+            state_by_rule: false,
         };
         let mut model = Model::create(new, 1000, 0).unwrap();
         for number in 0..channels {

@@ -123,7 +123,7 @@ fn session(of: Node<'_, '_>) -> Read<Saved> {
             mode,
             snapshot_output,
             format,
-            asks_for_state: format == Format::Lttng,
+            state_by_rule: format == Format::Lttng,
         },
         channels,
         trackers,

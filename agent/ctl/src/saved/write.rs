@@ -64,7 +64,11 @@ fn consumer_output(destination: Node) -> Node {
 
 fn output(of: &Session) -> Node {
     match &of.summary.mode {
-        SessionMode::Snapshot => {
+        // A session without output may take snapshots, too.
+        SessionMode::Local { output: None } if of.snapshot_outputs.is_empty() => {
+            consumer_output(Node::text("path", String::new()))
+        }
+        SessionMode::Snapshot | SessionMode::Local { output: None } => {
             Node::Items("snapshot_outputs", of.snapshot_outputs.iter().map(snapshot_output).collect())
         }
         SessionMode::Local { .. } | SessionMode::Served { .. } => {

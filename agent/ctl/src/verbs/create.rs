@@ -125,8 +125,8 @@ impl Create {
         // Viewers and relay daemons take nothing else.
         let is_trace = is_sent || matches!(mode, SessionMode::Served { .. });
         let format = self.format.unwrap_or(if is_trace { Format::Lttng } else { at.name.format() });
-        let asks_for_state = format == Format::Lttng;
-        Ok(NewSession { name: Some(name), mode, snapshot_output, format, asks_for_state })
+        let state_by_rule = format == Format::Lttng;
+        Ok(NewSession { name: Some(name), mode, snapshot_output, format, state_by_rule })
     }
 
     /// Where it writes to, if that is said.
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(
             desk.story.asked(),
             ["POST /v1/sessions {\"name\":\"a\",\"mode\":{\"local\":{\"output\":\"/tmp/x\"}},\
-              \"snapshot_output\":null,\"format\":\"lttng\",\"asks_for_state\":true}"]
+              \"snapshot_output\":null,\"format\":\"lttng\",\"state_by_rule\":true}"]
         );
     }
 
@@ -261,7 +261,7 @@ mod tests {
             desk.story.asked().last().map(String::as_str),
             Some(
                 "POST /v1/sessions {\"name\":\"s\",\"mode\":{\"served\":{\"output\":\"/tmp/x\",\"timer_us\":1000000}},\
-                 \"snapshot_output\":null,\"format\":\"lttng\",\"asks_for_state\":true}"
+                 \"snapshot_output\":null,\"format\":\"lttng\",\"state_by_rule\":true}"
             )
         );
         let nowhere = "Error: A live session has an output: without --no-output\n";

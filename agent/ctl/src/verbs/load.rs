@@ -116,8 +116,14 @@ impl Load {
         let Some(url) = &self.override_url else { return Ok(saved) };
         let address = Address::parse(url).ok_or_else(|| Failure::new(format!("Invalid URL: {url}")))?;
         let session = &mut saved.session;
+        // A session without output may take snapshots, too.
+        let has_snapshots = session.mode == SessionMode::Snapshot
+            || session.snapshot_output.is_some()
+            || !saved.snapshot_outputs.is_empty();
         match (&mut session.mode, address) {
-            (SessionMode::Snapshot, address) => {
+            (SessionMode::Snapshot, address) | (SessionMode::Local { output: None }, address)
+                if has_snapshots =>
+            {
                 saved.snapshot_outputs.clear();
                 session.snapshot_output = Some(address.place());
             }

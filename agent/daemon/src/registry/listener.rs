@@ -9,7 +9,7 @@ use crate::sessions::{Listener, Sample, Stored, Whose};
 use crate::triggers::Triggers;
 use api::requests::Notification;
 use api::{Rotation, RotationState};
-use ctf_writer::{Publication, TraceSession};
+use ctf_writer::Publication;
 
 /// How many trace chunks are known that stops have closed and no rotation has archived. Of more, the oldest
 /// ones are as if they had been archived.
@@ -55,12 +55,6 @@ impl OfSession {
 }
 
 impl Listener for OfSession {
-    fn session(&self) -> TraceSession {
-        let model = lock(&self.entry.model);
-        let created_at = model.session().summary.created_at;
-        TraceSession { name: self.session.clone(), created_at, has_state: model.has_state() }
-    }
-
     fn is_due(&self) -> bool {
         match self.entry.check_rotation() {
             Ok(_) => true,

@@ -13,7 +13,7 @@ use crate::descriptors::Held;
 use crate::recording::{Recording, RecordingState};
 use crate::relay;
 use crate::relay::{Forwarder, Places, Target, send_snapshot};
-use crate::sessions::{Model, Recorder, SnapshotTo, Stored, World, spec};
+use crate::sessions::{Model, NextRecording, Recorder, SnapshotTo, Stored, World, spec};
 use crate::user::Owner;
 use api::requests::TakeSnapshot;
 use api::{Code, ControlError, SessionMode, Snapshot};
@@ -71,12 +71,14 @@ impl Registry {
         let listener = Box::new(self.listener(entry, model.name()));
         let owner = (entry.owner.clone(), self.descriptors.of(entry.owner.uid));
         let started = Recorder::new(owner, (output.to_owned(), model.keeps()), (listener, relay.clone()));
-        let started = started.and_then(|recorder| match recorder.start(spec) {
-            Ok(()) => Ok(recorder),
-            Err(error) => {
-                // It has recorded nothing.
-                let _ = recorder.end();
-                Err(error)
+        let started = started.and_then(|recorder| {
+            match recorder.start(NextRecording { spec, session: model.trace_session() }) {
+                Ok(()) => Ok(recorder),
+                Err(error) => {
+                    // It has recorded nothing.
+                    let _ = recorder.end();
+                    Err(error)
+                }
             }
         });
         match started {

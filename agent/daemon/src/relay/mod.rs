@@ -81,8 +81,7 @@ impl Target {
             host,
             base_path: base_path.to_owned(),
             created_at: self.created_at,
-            // `auto-YYYYmmdd-HHMMSS` has it.
-            has_time_in_name: self.session.starts_with("auto-"),
+            has_time_in_name: ctf_writer::generated_name(&self.session).is_some(),
             is_snapshot,
             live_timer_us: self.live_timer_us.filter(|_| !is_snapshot).map_or(0, in_32_bits),
             sender: uuid,

@@ -40,7 +40,7 @@ impl Model {
         };
         let name = Some(name.to_owned());
         let mut model = Self::create(
-            NewSession { name, mode, snapshot_output, format: config.format, asks_for_state: false },
+            NewSession { name, mode, snapshot_output, format: config.format, state_by_rule: false },
             0,
             now,
         )?;

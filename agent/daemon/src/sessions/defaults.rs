@@ -49,7 +49,10 @@ pub(super) fn complete(
     };
     let subbuf_size = rounded("sub-buffer size", subbuf_size.unwrap_or(default_size))?.max(PAGE);
     let num_subbuf = rounded("number of sub-buffers", num_subbuf.unwrap_or(4))?;
-    if num_subbuf < 2 && event_loss == EventLoss::Overwrite {
+    // Without an output it is recorded so, too, whatever it says as LTTng's.
+    let overwrites =
+        event_loss == EventLoss::Overwrite || matches!(mode, SessionMode::Local { output: None });
+    if num_subbuf < 2 && overwrites {
         return Err(invalid("a channel that overwrites has two sub-buffers at least"));
     }
     if subbuf_size.checked_mul(num_subbuf).is_none_or(|bytes| bytes > RING_MAX) {

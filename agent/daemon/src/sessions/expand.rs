@@ -100,14 +100,14 @@ pub(crate) fn rules_of(
             vec![by_text(What::Usdt(format!("{name}={}:{provider}:{marker}", quoted(path))))]
         }
     };
-    if whats.is_empty() && domain == Domain::Kernel && !is_about_state(rule) {
+    if whats.is_empty() && domain == Domain::Kernel {
         return Err(ControlError::new(
             Code::NoEvent,
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
         ));
     }
     // One of many may be one that cannot be recorded; what is named must be: a function with both of its ends.
-    // Which markers programs have, nobody knows who writes a rule.
+    // A rule's author cannot list every program's markers.
     let is_pattern = matches!(instrumentation, Instrumentation::Tracepoint | Instrumentation::Syscall(_));
     let optional = domain == Domain::User || is_pattern && whats.len() > 1;
     Ok(whats
@@ -119,9 +119,11 @@ pub(crate) fn rules_of(
         .collect())
 }
 
-/// Whether a rule of the kernel is about events of the state dump, which a trace of LTTng's begins with.
+/// Whether a rule of the kernel is about events of the state dump, which a trace of LTTng's begins with. Its
+/// filter does not choose among them.
 pub(crate) fn is_about_state(rule: &EventRule) -> bool {
-    let is_meant = |name: &str| matches(&rule.name, name);
+    let is_excluded = |name: &str| rule.exclusions.iter().any(|pattern| matches(pattern, name));
+    let is_meant = |name: &str| matches(&rule.name, name) && !is_excluded(name);
     rule.instrumentation == Instrumentation::Tracepoint
         && ctf_writer::state_events().any(|name| is_meant(&name))
 }
@@ -186,18 +188,36 @@ mod tests {
             assert!(is_about_state(&rule(name, serde_json::json!("tracepoint"))), "{name}");
         }
         assert!(!is_about_state(&rule("sched_*", serde_json::json!("tracepoint"))));
+        let mut excluding = rule("*", serde_json::json!("tracepoint"));
+        excluding.exclusions = vec!["lttng_statedump_*".to_owned()];
+        assert!(!is_about_state(&excluding));
         assert!(!is_about_state(&rule("*", serde_json::json!({"syscall": "both"}))));
         let world = World {
             catalogue: Catalogue::new(Vec::new(), "", "", ""),
             programs: Arc::default(),
             generation: 1,
         };
-        let rules = |name: &str| {
-            let rules = rules_of(&world, Domain::Kernel, &rule(name, serde_json::json!("tracepoint")));
+        // Triggers and maps have no state.
+        let of_triggers =
+            rules_of(&world, Domain::Kernel, &rule("lttng_statedump_*", serde_json::json!("tracepoint")));
+        assert_eq!(of_triggers.unwrap_err().code, Code::NoEvent);
+        let recorded = |name: &str, format| {
+            let rules = vec![rule(name, serde_json::json!("tracepoint"))];
+            let channel = api::Channel {
+                name: "one".to_owned(),
+                enabled: true,
+                attributes: api::ChannelAttributes::default(),
+                discarded: 0,
+                lost_packets: 0,
+                contexts: Vec::new(),
+                rules,
+            };
+            let rules = super::super::spec::rules(&world, (Domain::Kernel, &channel), format);
             rules.map(|rules| rules.len()).map_err(|error| error.code)
         };
-        assert_eq!(rules("lttng_statedump_*"), Ok(0));
-        assert_eq!(rules("nothing"), Err(Code::NoEvent));
+        assert_eq!(recorded("lttng_statedump_*", api::Format::Lttng), Ok(0));
+        assert_eq!(recorded("lttng_statedump_*", api::Format::TraceDat), Err(Code::NoEvent));
+        assert_eq!(recorded("nothing", api::Format::Lttng), Err(Code::NoEvent));
     }
 
     /// What leads to a program of a container changes when the process ends that has led to it.

@@ -34,7 +34,7 @@ pub(super) use model::{
 pub(super) use programs::Program;
 pub(super) use programs::Programs;
 pub(super) use recorder::{
-    Added, Halt, Handed, HandedRunning, Listener, Recorder, Sample, SnapshotTo, Stored, Whose,
+    Added, Halt, Handed, HandedRunning, Listener, NextRecording, Recorder, Sample, SnapshotTo, Stored, Whose,
 };
 pub(super) use spec::ring_sets;
 pub(super) use tally::{Moment, Tally};

@@ -16,6 +16,7 @@ use api::{
     Channel, Code, ControlError, Domain, EventRule, Format, Instrumentation, NewMap, NewSession, Schedule,
     Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
 };
+use ctf_writer::TraceSession;
 use lttng_relay::RelayAddress;
 use stdx::utc;
 
@@ -62,9 +63,9 @@ pub(crate) struct Model {
     /// What the daemon's configuration says of it, if it is one of its sessions.
     #[serde(default)]
     pub(super) configured: Option<Box<Configured>>,
-    /// Whether its trace has the machine's state only where a rule asks for it.
+    /// Whether its trace has the machine's state only if a rule matches `lttng_statedump_*`.
     #[serde(default)]
-    asks_for_state: bool,
+    state_by_rule: bool,
 }
 
 pub(super) type Checked<T = ()> = Result<T, ControlError>;
@@ -72,7 +73,7 @@ pub(super) type Checked<T = ()> = Result<T, ControlError>;
 impl Model {
     /// A new session of a user, at a moment in seconds since 1970.
     pub(crate) fn create(new: NewSession, uid: u32, now: u64) -> Checked<Self> {
-        let NewSession { name, mode, snapshot_output, format, asks_for_state } = new;
+        let NewSession { name, mode, snapshot_output, format, state_by_rule } = new;
         let name = name.unwrap_or_else(|| format!("auto-{}", utc::date_and_time(now)));
         if name.contains('/') {
             return Err(Code::SessionName.into());
@@ -104,7 +105,7 @@ impl Model {
             next_output: 1,
             map_bytes: BTreeMap::new(),
             configured: None,
-            asks_for_state,
+            state_by_rule,
         };
         if let Some(path) = snapshot_output {
             model.add_snapshot_output(SnapshotOutput { id: 0, name: None, path, max_size: None })?;
@@ -132,12 +133,21 @@ impl Model {
         matches!(self.session.summary.mode, SessionMode::Snapshot | SessionMode::Local { output: None })
     }
 
-    /// Whether its trace begins with the machine's state.
-    pub(crate) fn has_state(&self) -> bool {
+    /// Whether a rule wants the machine's state, in a trace that has it only then.
+    pub(crate) fn wants_state(&self) -> bool {
         let of_kernel =
             self.channels().filter(|(domain, channel)| *domain == Domain::Kernel && channel.enabled);
         let mut rules = of_kernel.flat_map(|(_, channel)| &channel.rules).filter(|rule| rule.enabled);
-        !self.asks_for_state || rules.any(expand::is_about_state)
+        self.state_by_rule && rules.any(expand::is_about_state)
+    }
+
+    /// What its traces have of the session.
+    pub(crate) fn trace_session(&self) -> TraceSession {
+        TraceSession {
+            name: self.name().to_owned(),
+            created_at: self.session.summary.created_at,
+            has_state: !self.state_by_rule || self.wants_state(),
+        }
     }
 
     /// Whether it was started before.

@@ -36,10 +36,16 @@ pub(crate) struct Stored {
     pub events: u64,
 }
 
+/// A recording that is to be made.
+#[derive(Debug)]
+pub(crate) struct NextRecording {
+    pub(crate) spec: RecordingSpec,
+    /// What its traces have of the session.
+    pub(crate) session: TraceSession,
+}
+
 /// Who is told of what the thread does. It waits for nothing that waits for the thread.
 pub(crate) trait Listener: Send {
-    /// The session.
-    fn session(&self) -> TraceSession;
     /// It is time for a rotation: whether there is to be one.
     fn is_due(&self) -> bool;
     /// What follows is in the next trace chunk; that of this number is being made a file.
@@ -133,11 +139,11 @@ pub(super) type Reply<T> = Sender<Result<T, ControlError>>;
 
 /// What the thread is asked to do.
 pub(super) enum Command {
-    Start(Box<RecordingSpec>, Reply<()>),
+    Start(Box<NextRecording>, Reply<()>),
     Resume(Reply<()>),
     Halt(Halt, Reply<bool>),
     Clear(Vec<PathBuf>, Reply<()>),
-    Replace(Box<RecordingSpec>, Reply<()>),
+    Replace(Box<NextRecording>, Reply<()>),
     Add(String, Vec<RuleSpec>, Reply<Added>),
     Remove(String, What, Reply<()>),
     Markers(Reply<Markers>),
@@ -232,8 +238,8 @@ impl Recorder {
     ///
     /// # Errors
     /// The kernel does not have or allow what is asked for, or the output cannot be created.
-    pub(crate) fn start(&self, spec: RecordingSpec) -> Result<(), ControlError> {
-        self.ask(|reply| Command::Start(Box::new(spec), reply))
+    pub(crate) fn start(&self, recording: NextRecording) -> Result<(), ControlError> {
+        self.ask(|reply| Command::Start(Box::new(recording), reply))
     }
 
     /// Goes on with the recording that pauses.
@@ -255,8 +261,8 @@ impl Recorder {
 
     /// Records something else from now on, in the next trace chunk. On each CPU nothing of what both record
     /// is left out between them, but what fires between two stores to memory.
-    pub(crate) fn replace(&self, spec: RecordingSpec) -> Result<(), ControlError> {
-        self.ask(|reply| Command::Replace(Box::new(spec), reply))
+    pub(crate) fn replace(&self, recording: NextRecording) -> Result<(), ControlError> {
+        self.ask(|reply| Command::Replace(Box::new(recording), reply))
     }
 
     /// Records more events into a channel from now on.

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(crate) use self::handover::HandedRunning;
 use self::less::Less;
 use super::recorder::{
-    Added, Command, Halt, Listener, Markers, Sample, SnapshotTo, Stored, Whose, of_system,
+    Added, Command, Halt, Listener, Markers, NextRecording, Sample, SnapshotTo, Stored, Whose, of_system,
 };
 use super::tally::{self, Moment, Tallies};
 use crate::descriptors::{Held, OfUser};
@@ -30,7 +30,7 @@ use capture::{
     SnapshotError, SnapshotLimits, StateError, Tracking, finish,
 };
 use plan::Plan;
-use spec::{KEEP_BYTES_MIN, RecordingSpec, RuleSpec, What};
+use spec::{KEEP_BYTES_MIN, RuleSpec, What};
 use stdx::output::{Directory, Output};
 use stdx::utc;
 
@@ -233,11 +233,11 @@ impl Running {
         }
         // Who asked waits for each answer.
         match command {
-            Command::Start(spec, reply) => drop(reply.send(self.start(&spec))),
+            Command::Start(wanted, reply) => drop(reply.send(self.start(&wanted))),
             Command::Resume(reply) => drop(reply.send(self.resume())),
             Command::Halt(how, reply) => drop(reply.send(self.halt(how))),
             Command::Clear(files, reply) => drop(reply.send(self.clear(&files))),
-            Command::Replace(spec, reply) => drop(reply.send(self.replace(&spec))),
+            Command::Replace(wanted, reply) => drop(reply.send(self.replace(&wanted))),
             Command::Add(buffer, rules, reply) => drop(reply.send(self.add(&buffer, &rules))),
             Command::Remove(buffer, rule, reply) => drop(reply.send(self.remove(&buffer, &rule))),
             Command::Markers(reply) => drop(reply.send(Ok(self.markers()))),
@@ -267,11 +267,11 @@ impl Running {
         }
     }
 
-    fn start(&mut self, spec: &RecordingSpec) -> Answer {
+    fn start(&mut self, wanted: &NextRecording) -> Answer {
         if self.session.is_some() {
             self.halt(Halt::Store)?;
         }
-        let mut next = self.create(spec)?;
+        let mut next = self.create(wanted)?;
         next.session.start();
         self.take(next);
         Ok(())
@@ -292,7 +292,7 @@ impl Running {
     }
 
     /// Prepares a recording, whose chunks are counted on from the ones before.
-    fn create(&self, spec: &RecordingSpec) -> Answer<Prepared> {
+    fn create(&self, NextRecording { spec, session }: &NextRecording) -> Answer<Prepared> {
         // Planning reads what only root may, and no path of the user: what the session's files are called is
         // looked up with the user's rights.
         let mut spec = spec.clone();
@@ -314,7 +314,7 @@ impl Running {
         options.manifest.output = path;
         options.first_archive = self.next_chunk;
         if let Some(trace) = &mut options.trace {
-            trace.session = Some(self.listener.session());
+            trace.session = Some(session.clone());
         }
         self.bound_spool(&mut options);
         let held = self.descriptors.take(options.descriptors())?;
@@ -452,11 +452,11 @@ impl Running {
         cleared
     }
 
-    fn replace(&mut self, spec: &RecordingSpec) -> Answer {
+    fn replace(&mut self, wanted: &NextRecording) -> Answer {
         if self.finisher.is_behind() {
             return Err(Code::RotationPending.into());
         }
-        let mut next = self.create(spec)?;
+        let mut next = self.create(wanted)?;
         self.listener.trace_follows(true);
         let Some(mut before) = self.session.take() else {
             next.session.start();

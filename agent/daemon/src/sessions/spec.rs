@@ -61,7 +61,7 @@ fn said(model: &Model, world: &World) -> Result<RecordingSpec, ControlError> {
     let mut channels = Vec::new();
     for (domain, channel) in model.channels() {
         let mut spec = of_channel(world, domain, channel, model.session().summary.format)?;
-        // Nothing else is done with its events: the newest are there when a snapshot is taken.
+        // Without an output, snapshots are of the newest events.
         spec.overwrite |= matches!(model.session().summary.mode, SessionMode::Local { output: None });
         channels.push(spec);
     }
@@ -104,7 +104,7 @@ fn of_channel(
         spec.tracefile_bytes = chosen(attributes.tracefile_size);
         spec.tracefile_count = chosen(attributes.tracefile_count);
     }
-    spec.rules = rules(world, domain, channel)?.into_values().collect();
+    spec.rules = rules(world, (domain, channel), format)?.into_values().collect();
     Ok(spec)
 }
 
@@ -154,7 +154,8 @@ pub(crate) fn changed_rules(
         return Ok(configured.spec.channels.iter().map(of_buffer).collect());
     }
     let of = |(domain, channel): (Domain, &Channel)| {
-        Ok((buffer_name(domain, &channel.name), rules(world, domain, channel)?))
+        let format = model.session().summary.format;
+        Ok((buffer_name(domain, &channel.name), rules(world, (domain, channel), format)?))
     };
     changed(before, model).map(of).collect()
 }
@@ -206,10 +207,25 @@ pub(crate) fn is_same(one: &RuleSpec, other: &RuleSpec) -> bool {
 }
 
 /// What is recorded into a channel: each event once, for whichever of the channel's rules it matches.
-pub(crate) fn rules(world: &World, domain: Domain, channel: &Channel) -> Result<Rules, ControlError> {
+pub(crate) fn rules(
+    world: &World,
+    (domain, channel): (Domain, &Channel),
+    format: Format,
+) -> Result<Rules, ControlError> {
     let mut all = Rules::new();
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
-        for (key, new) in expand::rules_of(world, domain, rule)? {
+        let new = match expand::rules_of(world, domain, rule) {
+            // Its events are those of the state, which a trace of LTTng's begins with.
+            Err(error)
+                if error.code == Code::NoEvent
+                    && (domain, format) == (Domain::Kernel, Format::Lttng)
+                    && expand::is_about_state(rule) =>
+            {
+                Vec::new()
+            }
+            new => new?,
+        };
+        for (key, new) in new {
             match all.entry(key) {
                 Entry::Vacant(free) => {
                     free.insert(new);

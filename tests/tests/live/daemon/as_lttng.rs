@@ -29,8 +29,9 @@ fn a_function_is_recorded_at_its_entry_and_return() {
     daemon.tell("POST", &format!("{CHANNELS}/channel0/rules"), Some(&rule));
     daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
     if !Path::new("/sys/bus/event_source/devices/kprobe").exists() {
-        let (_, refused) = daemon.ask("POST", "/v1/sessions/one/start", None);
-        assert!(refused["message"].as_str().unwrap().contains("this kernel has no kprobes"), "{refused}");
+        // Without kprobes it is refused; guests record it.
+        let (status, refused) = daemon.ask("POST", "/v1/sessions/one/start", None);
+        assert_eq!((status, &refused["code"]), (500, &json!("start_kernel")), "{refused}");
         return;
     }
     daemon.tell("POST", "/v1/sessions/one/start", None);
@@ -69,6 +70,9 @@ fn a_session_without_an_output_has_snapshots() {
     let daemon = Daemon::start();
     let mut caller = Caller::start();
     begin(&daemon, &json!({"mode": {"local": {"output": null}}}), &caller);
+    let one = json!({"name": "one", "attributes": {"num_subbuf": 1}});
+    let (status, refused) = daemon.ask("POST", CHANNELS, Some(&one));
+    assert_eq!((status, &refused["code"]), (400, &json!("invalid")), "{refused}");
     caller.call(100);
     caller.settle();
     let snapshots = "/v1/sessions/one/snapshots";
@@ -105,14 +109,17 @@ fn what_is_in_the_output_stays() {
     daemon.tell("DELETE", "/v1/sessions/one", None);
     assert_eq!(found(&dir), 100);
     assert_eq!(fs::read(dir.join("notes")).unwrap(), b"mine");
-    // Two traces in one directory would be one for who reads them.
-    let new = json!({"name": "two", "format": "lttng", "mode": {"local": {"output": dir}}});
-    daemon.tell("POST", "/v1/sessions", Some(&new));
-    let channels = "/v1/sessions/two/domains/kernel/channels";
-    daemon.tell("POST", channels, Some(&json!({"name": "channel0"})));
-    daemon.tell("POST", &format!("{channels}/channel0/rules"), Some(&calls()));
-    let (status, refused) = daemon.ask("POST", "/v1/sessions/two/start", None);
-    assert_eq!((status, &refused["code"]), (500, &json!("start_kernel")), "{refused}");
+    // Two traces in one directory would be one to their readers.
+    for (name, loss) in [("two", "discard"), ("three", "overwrite")] {
+        let new = json!({"name": name, "format": "lttng", "mode": {"local": {"output": dir}}});
+        daemon.tell("POST", "/v1/sessions", Some(&new));
+        let channels = format!("/v1/sessions/{name}/domains/kernel/channels");
+        let channel = json!({"name": "channel0", "attributes": {"event_loss": loss}});
+        daemon.tell("POST", &channels, Some(&channel));
+        daemon.tell("POST", &format!("{channels}/channel0/rules"), Some(&calls()));
+        let (status, refused) = daemon.ask("POST", &format!("/v1/sessions/{name}/start"), None);
+        assert_eq!((status, &refused["code"]), (500, &json!("start_kernel")), "{loss}: {refused}");
+    }
     assert_eq!(found(&dir), 100);
 }
 
@@ -139,10 +146,10 @@ fn a_trace_has_the_name_and_time_of_its_session() {
 fn the_state_is_in_the_trace_if_it_was_asked_for() {
     let daemon = Daemon::start();
     let mut caller = Caller::start();
-    for (name, asks, count) in [("none", true, 0), ("asked", true, 1), ("api", false, 1)] {
+    for (name, asks, count) in [("none", true, 0), ("asked", true, 2), ("api", false, 1)] {
         let dir = daemon.path().join(name);
         let mode = json!({"local": {"output": dir}});
-        let new = json!({"name": name, "format": "lttng", "mode": mode, "asks_for_state": asks});
+        let new = json!({"name": name, "format": "lttng", "mode": mode, "state_by_rule": asks});
         daemon.tell("POST", "/v1/sessions", Some(&new));
         let channels = format!("/v1/sessions/{name}/domains/kernel/channels");
         daemon.tell("POST", &channels, Some(&json!({"name": "channel0"})));
@@ -154,9 +161,13 @@ fn the_state_is_in_the_trace_if_it_was_asked_for() {
         }
         let trackers = format!("/v1/sessions/{name}/domains/kernel/trackers");
         daemon.tell("POST", &trackers, Some(&only(caller.pid())));
-        daemon.tell("POST", &format!("/v1/sessions/{name}/start"), None);
-        caller.call(10);
-        caller.settle();
+        // LTTng writes it at each start.
+        for calls in [4, 6] {
+            daemon.tell("POST", &format!("/v1/sessions/{name}/start"), None);
+            caller.call(calls);
+            caller.settle();
+            daemon.tell("POST", &format!("/v1/sessions/{name}/stop"), None);
+        }
         daemon.tell("DELETE", &format!("/v1/sessions/{name}"), None);
         let (text, _) = babeltrace::printed(&dir, &["--no-delta"]);
         let found = |event: &str| text.lines().filter(|line| line.contains(event)).count();
