@@ -60,11 +60,21 @@ pub struct ConfigurationState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Health {
-    /// Its threads answer. If not, it helps to start it anew.
+    /// Its threads answer. If not, it helps to start it again.
     pub live: bool,
     /// All configured sessions record, their data are younger than their bound, and losses are below theirs.
     pub ready: bool,
     /// Why it is not ready.
+    pub reasons: Vec<String>,
+}
+
+/// Whether a daemon is alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Liveness {
+    /// Its threads answer. If not, it helps to start it again.
+    pub live: bool,
+    /// Why it is not alive.
     pub reasons: Vec<String>,
 }
 

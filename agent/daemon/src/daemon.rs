@@ -23,7 +23,7 @@ use super::{
     configuration::Configuration,
     descriptors::Descriptors,
     handover,
-    http::{self, Place, Room, Watched, refuse_at_once, serve_connection},
+    http::{self, Place, Room, Watched, Words, refuse_at_once, serve_connection},
     listen::{Listener, Passed},
     live::Live,
     monitor::Monitor,
@@ -37,6 +37,7 @@ use super::{
     triggers::{OnSessions, look_each_second},
     user::Group,
 };
+use api::{Code, ControlError};
 use kernel::cpus::Cpus;
 use stdx::{clients::Limits, handover::Parcels, output::FileMode};
 
@@ -53,6 +54,8 @@ const EXCESS: Limits = Limits { all: 64, of_each: 8, reserved: 8 };
 const EVERYWHERE: Duration = Duration::from_secs(30);
 /// How long a client may read nothing of an answer, or of notifications that do not fit into its socket.
 const PATIENCE: Duration = Duration::from_mins(10);
+/// How long the database of users may take to say whether a user is in the daemon's group.
+const DATABASE_TIME: Duration = Duration::from_secs(5);
 /// How long nobody is let in when there are no descriptors.
 const BREATH: Duration = Duration::from_millis(100);
 /// How long answers that are being written may take when the daemon ends.
@@ -359,7 +362,12 @@ async fn serve(
     // It ends with the runtime.
     tokio::spawn(http::serve(Arc::clone(&monitor)));
     let group = group.map(Arc::new);
-    let room = Room::new(CONNECTIONS, EXCESS, 0);
+    let words = Words {
+        client: "user",
+        all: "all users",
+        advice: "end some of the programs that have them, such as those that listen",
+    };
+    let room = Room::new((CONNECTIONS, EXCESS), 0, words);
     let (end, ended) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut watchdog = supervisor.watchdog().map(tokio::time::interval);
@@ -386,13 +394,12 @@ async fn serve(
                 Ok((stream, _)) => {
                     // Who has gone already is nobody.
                     let Ok(peer) = Peer::of(&stream) else { continue };
-                    match room.take(peer.uid, "user") {
+                    match room.take(peer.uid) {
                         Ok(place) => {
                             let (router, group) = (router.clone(), group.clone());
                             let (monitor, ended) = (Arc::clone(&monitor), ended.clone());
                             connections.spawn(async move {
-                                let of_daemon = (group.as_deref(), monitor);
-                                connection(stream, (peer, place), router, of_daemon, ended).await;
+                                connection(stream, (peer, place), router, (group, monitor), ended).await;
                             });
                         }
                         Err(refusal) => refuse_at_once(&stream, &refusal),
@@ -424,23 +431,40 @@ async fn tick(interval: Option<&mut tokio::time::Interval>) {
 /// Serves one connection, of a peer that is known from its socket.
 async fn connection(
     stream: UnixStream,
-    (peer, place): (Peer, Place<u32>),
+    (peer, mut place): (Peer, Place<u32>),
     router: Router,
-    (group, monitor): (Option<&Group>, Arc<Monitor>),
+    (group, monitor): (Option<Arc<Group>>, Arc<Monitor>),
     mut ended: watch::Receiver<bool>,
 ) {
-    // The database of users may be far away.
-    let asked = group.cloned();
-    let may_control = tokio::task::spawn_blocking(move || peer.may_control(asked.as_ref())).await;
     let (stream, hangup) = Watched::new(stream);
-    let (router, keeps) = match &place.refusal {
-        _ if !may_control.unwrap_or(false) => {
-            let name = group.map(|group| group.name.clone());
-            (Router::new().fallback(move || async move { http::refuse(name.as_deref()) }), false)
-        }
-        Some(refusal) => (http::excess(monitor, refusal.clone()), false),
-        None => (router.layer(Extension(peer)).layer(Extension(hangup)), true),
+    let refusal = place.refusal.take();
+    let place = Arc::new(place);
+    let router = match may_control(peer, group.as_ref(), &place).await {
+        None => http::refuse(ControlError::new(
+            Code::Daemon,
+            format!("the database of users has not answered within {} s", DATABASE_TIME.as_secs()),
+        )),
+        Some(false) => http::refuse_others(group.as_deref().map(|group| group.name.as_str())),
+        Some(true) => match refusal {
+            Some(refusal) => http::excess(monitor, refusal),
+            None => router.layer(Extension(peer)).layer(Extension(hangup)),
+        },
     };
     let ended = async move { drop(ended.changed().await) };
-    serve_connection(stream, router, (PATIENCE, keeps), ended).await;
+    serve_connection(stream, router, (PATIENCE, place), ended).await;
+}
+
+/// Whether a peer may control the daemon. `None` if the database of users does not answer in time; its look-up
+/// goes on, and the connection's place is taken until it ends.
+async fn may_control(peer: Peer, group: Option<&Arc<Group>>, place: &Arc<Place<u32>>) -> Option<bool> {
+    if let (None, Some(group)) = (peer.may_control_by_itself(group.map(Arc::as_ref)), group) {
+        let (group, place) = (Arc::clone(group), Arc::clone(place));
+        let look_up = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            peer.is_member(&group)
+        });
+        // A panic has been printed.
+        return tokio::time::timeout(DATABASE_TIME, look_up).await.ok()?.ok();
+    }
+    peer.may_control_by_itself(group.map(Arc::as_ref))
 }

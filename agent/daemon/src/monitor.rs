@@ -151,12 +151,8 @@ impl Monitor {
 
     /// Whether it is alive, and does what its configuration says.
     pub(super) fn health(&self) -> Health {
-        let since = self.looked().at.elapsed();
-        let live = since < LATE;
-        let mut reasons = Vec::new();
-        if !live {
-            reasons.push(format!("a thread of a session has not answered for {} s", since.as_secs()));
-        }
+        let mut reasons = Vec::from_iter(self.late());
+        let live = reasons.is_empty();
         if let Some(configuration) = &self.configuration {
             let config = configuration.config();
             reasons.extend(configuration.failures());
@@ -173,9 +169,10 @@ impl Monitor {
         Health { live, ready: reasons.is_empty(), reasons }
     }
 
-    /// Whether it is alive, as [`health`](Self::health) says, which may wait for a session; this does not.
-    pub(super) fn is_live(&self) -> bool {
-        self.looked().at.elapsed() < LATE
+    /// Why the daemon is not alive, if it is not. It waits for no session, as [`health`](Self::health) may.
+    pub(super) fn late(&self) -> Option<String> {
+        let since = self.looked().at.elapsed();
+        (since >= LATE).then(|| format!("a thread of a session has not answered for {} s", since.as_secs()))
     }
 
     /// Where metrics are to be served over TCP.

@@ -22,10 +22,18 @@ impl Peer {
         Ok(Self { uid: credentials.uid.as_raw(), gid: credentials.gid.as_raw() })
     }
 
-    /// Whether it may have sessions: root, or a member of the group.
-    pub(super) fn may_control(self, group: Option<&Group>) -> bool {
-        let Some(group) = group else { return self.uid == 0 };
-        self.uid == 0 || self.gid == group.gid || groups_of(self.uid).contains(&group.gid)
+    /// Whether it may have sessions: root, or a member of the group. `None` if the database of users says.
+    pub(super) fn may_control_by_itself(self, group: Option<&Group>) -> Option<bool> {
+        match group {
+            _ if self.uid == 0 => Some(true),
+            None => Some(false),
+            Some(group) => (self.gid == group.gid).then_some(true),
+        }
+    }
+
+    /// Whether the database of users has it in the group. The database may be far away.
+    pub(super) fn is_member(self, group: &Group) -> bool {
+        groups_of(self.uid).contains(&group.gid)
     }
 
     /// Whether it is told of everyone's sessions and may control them.

@@ -27,7 +27,7 @@ use super::{
 
 /// Most viewers at a time, by the machine that they connect from. Others are sent away.
 const VIEWERS: Limits = Limits { all: 64, of_each: 16, reserved: 64 };
-/// How long nothing comes before the kernel asks whether the viewer's machine is still there.
+/// How long nothing comes before the kernel probes the viewer's machine.
 const ASK_AFTER: Duration = Duration::from_mins(1);
 /// How often it is looked after a viewer, and whether it has taken too long.
 const LOOK: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl Door {
     fn let_in(&self) -> bool {
         loop {
             match self.listener.accept() {
-                Ok((stream, address)) => self.begin(stream, client_of(address.ip())),
+                Ok((stream, address)) => self.begin(stream, client_of(address)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

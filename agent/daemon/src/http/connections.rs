@@ -1,6 +1,7 @@
 //! Connections of clients: how many each client has, and when one ends by itself.
 
 use std::{
+    convert::Infallible,
     fmt::Display,
     io,
     os::fd::AsFd,
@@ -10,7 +11,15 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
+use axum::{
+    Router,
+    response::{IntoResponse as _, Response},
+};
+use hyper::{
+    Request,
+    body::Incoming,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -22,10 +31,11 @@ use tokio::{
     time::Sleep,
 };
 
+use super::answers::Refusal;
 use api::{Code, ControlError};
 use stdx::clients::{Connections, Full, Held, Limits};
 
-/// How long a client may take for the head of a request, which is also how long it may be silent between two.
+/// How long a client may take for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// The most bytes of a head.
 const HEAD_MAX: usize = 64 << 10;
@@ -36,6 +46,18 @@ const HEAD_MAX: usize = 64 << 10;
 pub(crate) struct Room<C: Ord> {
     regular: Connections<C>,
     excess: Connections<C>,
+    words: Words,
+}
+
+/// How refusals name the clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    /// One of them, before its name.
+    pub(crate) client: &'static str,
+    /// All but the privileged one.
+    pub(crate) all: &'static str,
+    /// How the client gets a connection again.
+    pub(crate) advice: &'static str,
 }
 
 /// A connection that is counted until this is dropped.
@@ -48,28 +70,24 @@ pub(crate) struct Place<C: Ord> {
 
 impl<C: Ord + Clone + Display> Room<C> {
     /// Room for so many regular connections, and so many beyond them, with a client that has its own.
-    pub(crate) fn new(regular: Limits, excess: Limits, privileged: C) -> Self {
+    pub(crate) fn new((regular, excess): (Limits, Limits), privileged: C, words: Words) -> Self {
         let excess = Connections::new(excess, privileged.clone());
-        Self { regular: Connections::new(regular, privileged), excess }
+        Self { regular: Connections::new(regular, privileged), excess, words }
     }
 
-    /// A place for one more connection of a client, who is called so in refusals.
+    /// A place for one more connection of a client.
     ///
     /// # Errors
     /// There are no places beyond the regular ones either: the connection cannot be served.
-    pub(crate) fn take(&self, client: C, kind: &str) -> Result<Place<C>, ControlError> {
+    pub(crate) fn take(&self, client: C) -> Result<Place<C>, ControlError> {
         let full = match self.regular.hold(client.clone()) {
             Ok(held) => return Ok(Place { _held: held, refusal: None }),
             Err(full) => full,
         };
+        let Words { client: kind, all, advice } = self.words;
         let refusal = match full {
-            Full::OfClient(most) => format!(
-                "{kind} {client} has {most} connections already: end some of the programs that have them, \
-                 such as those that listen"
-            ),
-            Full::All(most) => {
-                format!("all clients together have {most} connections already; try again later")
-            }
+            Full::OfClient(most) => format!("{kind} {client} has {most} connections already: {advice}"),
+            Full::All(most) => format!("{all} have {most} connections already; try again later"),
         };
         let refusal = ControlError::new(Code::TooManyConnections, refusal);
         match self.excess.hold(client) {
@@ -94,26 +112,45 @@ pub(crate) fn refuse_at_once(stream: impl AsFd, refusal: &ControlError) {
     let _ = recv(&stream, &mut [0; 4096], RecvFlags::DONTWAIT);
 }
 
-/// Serves a connection until the client ends it, or takes too long: [`HEAD_TIME`] for a head, and `patience`
-/// without reading any of an answer. `keeps`: for more than one request. When `ended` is ready, the request
-/// that is being served is the last one.
-pub(crate) async fn serve_connection(
+/// Serves the only request of a connection, until the client ends it, or takes too long: [`HEAD_TIME`] for the
+/// head, and `patience` without reading any of the answer. When `ended` is ready, the answer is the last thing
+/// that is written.
+///
+/// The request has a task, which holds `place` as the connection does: a client that leaves keeps its place
+/// until the work that it has caused is done.
+pub(crate) async fn serve_connection<P: Send + Sync + 'static>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
-    (patience, keeps): (Duration, bool),
+    (patience, place): (Duration, Arc<P>),
     ended: impl Future<Output = ()>,
 ) {
     let stream = Patient { stream, patience, stalled: None };
+    let router = TowerToHyperService::new(router);
+    let answer = |request: Request<Incoming>| {
+        let (router, place) = (router.clone(), Arc::clone(&place));
+        let answered = tokio::spawn(async move {
+            let _place = place;
+            router.call(request).await
+        });
+        async move {
+            Ok::<Response, Infallible>(match answered.await {
+                Ok(Ok(answer)) => answer,
+                // A panic has been printed.
+                Err(_) => Refusal(ControlError::from(Code::Daemon)).into_response(),
+            })
+        }
+    };
     let mut served = std::pin::pin!(
         hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            // Who has sent everything and closes that way still wants the answer. An answer without an end
-            // has a [`Hangup`].
+            // A client that has sent everything and closes that way still wants the answer. An answer without
+            // an end has a [`Hangup`].
             .half_close(true)
-            .keep_alive(keeps)
+            // A second request would begin before the answer to the first is read.
+            .keep_alive(false)
             .header_read_timeout(HEAD_TIME)
             .max_buf_size(HEAD_MAX)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+            .serve_connection(TokioIo::new(stream), service_fn(answer))
     );
     // What is wrong with a connection is the client's affair.
     tokio::select! {
@@ -309,19 +346,73 @@ mod tests {
     #[test]
     fn connections_beyond_the_regular_ones_are_refused_with_the_reason() {
         let of = |all, of_each, reserved| Limits { all, of_each, reserved };
-        let room = Room::new(of(3, 2, 1), of(1, 1, 1), 0);
-        let take = |uid: u32| room.take(uid, "user");
+        let words = Words { client: "user", all: "all users", advice: "end some" };
+        let room = Room::new((of(3, 2, 1), of(1, 1, 1)), 0, words);
+        let take = |uid: u32| room.take(uid);
         let refusal = |place: &Place<u32>| place.refusal.as_ref().map(|refusal| refusal.message.clone());
         let regular = [1, 1, 2].map(|uid| take(uid).unwrap());
         assert!(regular.iter().all(|place| place.refusal.is_none()));
         let excess = take(1).unwrap();
         assert_eq!(excess.refusal.as_ref().unwrap().code, Code::TooManyConnections);
-        assert!(refusal(&excess).unwrap().starts_with("user 1 has 2 connections"), "{excess:?}");
+        assert_eq!(refusal(&excess).unwrap(), "user 1 has 2 connections already: end some");
         assert_eq!(take(2).unwrap_err().code, Code::TooManyConnections);
         let root = [0, 0].map(|uid| take(uid).unwrap());
         assert_eq!(root.each_ref().map(|place| place.refusal.is_some()), [false, true]);
         drop((regular, excess));
         assert!(take(2).unwrap().refusal.is_none());
+    }
+
+    #[test]
+    fn a_client_that_leaves_keeps_its_place_until_its_request_is_done() {
+        run(async {
+            let (near, mut far) = pair();
+            far.write_all(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+            let (begun, mut has_begun) = tokio::sync::mpsc::channel(1);
+            let (finish, finished) = tokio::sync::watch::channel(());
+            let work = move || {
+                let (begun, mut finished) = (begun.clone(), finished.clone());
+                async move {
+                    begun.send(()).await.unwrap();
+                    finished.changed().await.unwrap();
+                }
+            };
+            let place = Arc::new(());
+            let served = serve_connection(
+                near,
+                Router::new().fallback(work),
+                (Duration::from_secs(60), Arc::clone(&place)),
+                std::future::pending(),
+            );
+            let served = tokio::spawn(served);
+            has_begun.recv().await.unwrap();
+            drop(far);
+            served.abort();
+            assert!(served.await.is_err());
+            assert_eq!(Arc::strong_count(&place), 2);
+            finish.send(()).unwrap();
+            while Arc::strong_count(&place) == 2 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    #[test]
+    fn a_connection_has_one_request() {
+        run(async {
+            let (near, mut far) = pair();
+            far.write_all(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2).as_slice()).unwrap();
+            let served = serve_connection(
+                near,
+                Router::new().fallback(|| async {}),
+                (Duration::from_secs(60), Arc::new(())),
+                std::future::pending(),
+            );
+            served.await;
+            let mut answers = String::new();
+            // The second request, which nobody has read, resets the connection.
+            let _ = far.read_to_string(&mut answers);
+            assert_eq!(answers.matches("HTTP/1.1 200").count(), 1, "{answers}");
+        });
     }
 
     #[test]

@@ -16,8 +16,8 @@ mod routes;
 mod scrape;
 mod table;
 
-pub(super) use connections::{Place, Room, Watched, refuse_at_once, serve_connection};
-pub(super) use routes::refuse;
+pub(super) use connections::{Place, Room, Watched, Words, refuse_at_once, serve_connection};
+pub(super) use routes::{refuse, refuse_others};
 pub(super) use scrape::{CONNECTIONS_MAX, excess, serve};
 #[cfg(test)]
 pub(super) use table::described::Requests;

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use axum::{
-    Extension, Json,
+    Extension, Json, Router,
     body::Body as HttpBody,
     extract::{Path, Query, State},
     http::{StatusCode, header},
@@ -275,8 +275,13 @@ about_session! {
     }
 }
 
-/// Not for this peer.
-pub(crate) fn refuse(group: Option<&str>) -> Response {
+/// Refuses every request.
+pub(crate) fn refuse(refusal: ControlError) -> Router {
+    Router::new().fallback(move || std::future::ready(Refusal(refusal).into_response()))
+}
+
+/// Refuses every request of a peer that is not of the group.
+pub(crate) fn refuse_others(group: Option<&str>) -> Router {
     let message = match group {
         Some(group) => format!(
             "only root and members of the group {group} may control recording sessions; ask for membership \
@@ -284,7 +289,7 @@ pub(crate) fn refuse(group: Option<&str>) -> Response {
         ),
         None => "only root may control recording sessions".to_owned(),
     };
-    let mut answer = Refusal(ControlError::new(Code::Permission, message)).into_response();
-    *answer.status_mut() = StatusCode::FORBIDDEN;
-    answer
+    let refusal = ControlError::new(Code::Permission, message);
+    Router::new()
+        .fallback(move || std::future::ready((StatusCode::FORBIDDEN, Refusal(refusal)).into_response()))
 }

@@ -17,14 +17,14 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
     answers::Refusal,
-    connections::{Room, refuse_at_once, serve_connection},
+    connections::{Room, Words, refuse_at_once, serve_connection},
 };
 use crate::metrics;
 use crate::metrics::{OPEN_METRICS, PROMETHEUS};
 use crate::monitor::Monitor;
 use crate::peer::Peer;
 use crate::registry::log;
-use api::requests::Health;
+use api::requests::{Health, Liveness};
 use api::{Code, ControlError};
 use stdx::clients::{Limits, THIS_MACHINE, client_of};
 
@@ -36,6 +36,8 @@ const EXCESS: Limits = Limits { all: 16, of_each: 2, reserved: 4 };
 pub(crate) const CONNECTIONS_MAX: usize = CONNECTIONS.total() + EXCESS.total();
 /// How long a client may read nothing of an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection lasts, whatever the client does.
+const CONNECTION_TIME: Duration = Duration::from_mins(1);
 /// How long the daemon may take to look at itself.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
 /// How long nobody is let in when there are no descriptors.
@@ -54,18 +56,24 @@ fn router(monitor: Arc<Monitor>) -> Router {
         .layer(Extension(monitor))
 }
 
-/// What is answered where connections are full: whether the daemon is alive and ready, or the refusal.
+/// What is answered on the control socket where connections are full: requests about health, and the refusal.
 pub(crate) fn excess(monitor: Arc<Monitor>, refusal: ControlError) -> Router {
-    let refuse = move || std::future::ready(Refusal(refusal).into_response());
-    Router::new()
+    let health = Router::new()
         .route("/v1/health", get(get_health))
         .route("/v1/health/live", get(live))
-        .route("/v1/health/ready", get(ready))
-        .route("/live", get(live))
-        .route("/ready", get(ready))
-        .fallback(refuse.clone())
-        .method_not_allowed_fallback(refuse)
-        .layer(Extension(monitor))
+        .route("/v1/health/ready", get(ready));
+    or_refusal(health, refusal).layer(Extension(monitor))
+}
+
+/// The same over TCP.
+fn excess_of_scrapers(monitor: Arc<Monitor>, refusal: ControlError) -> Router {
+    let health = Router::new().route("/live", get(live)).route("/ready", get(ready));
+    or_refusal(health, refusal).layer(Extension(monitor))
+}
+
+fn or_refusal(router: Router, refusal: ControlError) -> Router {
+    let refuse = move || std::future::ready(Refusal(refusal).into_response());
+    router.fallback(refuse.clone()).method_not_allowed_fallback(refuse)
 }
 
 pub(super) async fn get_metrics(
@@ -80,8 +88,11 @@ pub(super) async fn get_health(Extension(monitor): Extension<Arc<Monitor>>) -> R
     health(monitor, |_| true).await
 }
 
+/// It waits for nothing: a monitor that gets no answer starts a daemon again that is alive.
 pub(super) async fn live(Extension(monitor): Extension<Arc<Monitor>>) -> Response {
-    health(monitor, |health| health.live).await
+    let late = monitor.late();
+    let status = if late.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Liveness { live: late.is_none(), reasons: Vec::from_iter(late) })).into_response()
 }
 
 pub(super) async fn ready(Extension(monitor): Extension<Arc<Monitor>>) -> Response {
@@ -133,7 +144,7 @@ async fn health(monitor: Arc<Monitor>, is_so: fn(&Health) -> bool) -> Response {
         }
         Err(_) => {
             let why = format!("the daemon has not looked at itself within {} s", HEALTH_TIME.as_secs());
-            Health { live: monitor.is_live(), ready: false, reasons: vec![why] }
+            Health { live: monitor.late().is_none(), ready: false, reasons: vec![why] }
         }
     };
     let status = if is_so(&health) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -142,7 +153,12 @@ async fn health(monitor: Arc<Monitor>, is_so: fn(&Health) -> bool) -> Response {
 
 /// Serves over TCP where the configuration says, which may change.
 pub(crate) async fn serve(monitor: Arc<Monitor>) {
-    let room = Room::<IpAddr>::new(CONNECTIONS, EXCESS, THIS_MACHINE);
+    let words = Words {
+        client: "the client",
+        all: "all clients of other machines",
+        advice: "end some of the programs that have them",
+    };
+    let room = Room::<IpAddr>::new((CONNECTIONS, EXCESS), THIS_MACHINE, words);
     let mut connections = JoinSet::new();
     let mut listener: Option<(SocketAddr, TcpListener)> = None;
     loop {
@@ -172,17 +188,18 @@ pub(crate) async fn serve(monitor: Arc<Monitor>) {
             }
             Err(_) => continue,
         };
-        match room.take(client_of(address.ip()), "the host") {
+        match room.take(client_of(address)) {
             Ok(mut place) => {
-                let (monitor, refusal) = (Arc::clone(&monitor), place.refusal.take());
-                let keeps = refusal.is_none();
-                let router = match refusal {
+                let monitor = Arc::clone(&monitor);
+                let router = match place.refusal.take() {
                     None => router(monitor),
-                    Some(refusal) => excess(monitor, refusal),
+                    Some(refusal) => excess_of_scrapers(monitor, refusal),
                 };
                 connections.spawn(async move {
-                    let _place = place;
-                    serve_connection(stream, router, (PATIENCE, keeps), std::future::pending()).await;
+                    let ended = std::future::pending();
+                    let served = serve_connection(stream, router, (PATIENCE, Arc::new(place)), ended);
+                    // Work that the request has caused keeps its place.
+                    let _ = tokio::time::timeout(CONNECTION_TIME, served).await;
                 });
             }
             Err(refusal) => refuse_at_once(&stream, &refusal),

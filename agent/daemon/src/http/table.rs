@@ -106,7 +106,7 @@ requests! {
     get "/v1/health" => scrape::get_health -> Health;
 
     /// Whether the daemon's threads answer.
-    get "/v1/health/live" => scrape::live -> Health, 503: Health;
+    get "/v1/health/live" => scrape::live -> Liveness, 503: Liveness;
 
     /// Whether the daemon does what its configuration says.
     get "/v1/health/ready" => scrape::ready -> Health, 503: Health;
