@@ -164,7 +164,7 @@ fn begin_in<const OWN: u32>(
     if id & begin_flags::OF_ANYONE == 0 && !tasks::admits(&mut ring, cookie, current, id, other) {
         return core::ptr::null_mut();
     }
-    if !thin::admits(&mut ring, cookie) {
+    if !thin::admits(&mut ring, cookie) || !thin::takes_place(&mut ring) {
         return core::ptr::null_mut();
     }
     // Before there is space for the record, because the verifier walks on from each destination by itself.

@@ -66,7 +66,7 @@ fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
         ring.filter_out();
         return;
     }
-    if !thin::admits(ring, cookie) {
+    if !thin::admits(ring, cookie) || !thin::takes_place(ring) {
         return;
     }
     if let Some(time) = ring.acquire() {

@@ -672,10 +672,10 @@ pub mod globals {
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is recorded whichever threads the recording is about.
     pub const EVERY_THREAD: &str = "EVERY_THREAD";
-    /// `u32`: non-zero if some event is sampled or limited, or these are a watch's programs.
+    /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
     /// `u32`: in a watch, which word of `RATES` counts the [`super::places`] that the rule of these programs
-    /// has taken; 0 elsewhere. Needs `THINNED`.
+    /// has taken; 0 elsewhere.
     pub const PLACES: &str = "PLACES";
     /// `u32`: non-zero if some event has a limit for each control group. Needs `THINNED`.
     pub const RATE_BY_GROUP: &str = "RATE_BY_GROUP";

@@ -12,7 +12,7 @@ use crate::{
 /// How often an event that starts a new second tries again because another CPU came between.
 const TRIES: usize = 4;
 
-/// Whether this event is recorded. Counts it if not.
+/// Whether this event is in the sample and within its rate. Counts it if not.
 #[inline(always)]
 pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
     if globals::thinned() == 0 {
@@ -31,16 +31,22 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
         ring.lose(LossCause::RateLimit);
         return false;
     }
-    if globals::places() != 0 && !takes_place(ring) {
-        ring.lose(LossCause::RingFull);
-        return false;
-    }
     true
+}
+
+/// Takes a place for an event that is about to be recorded, where that needs one. Counts it if there is none.
+#[inline(always)]
+pub fn takes_place(ring: &mut Ring) -> bool {
+    if globals::places() == 0 || takes_place_of_watch(ring) {
+        return true;
+    }
+    ring.lose(LossCause::RingFull);
+    false
 }
 
 /// Takes a place for a match of a watch.
 #[inline(always)]
-fn takes_place(ring: &Ring) -> bool {
+fn takes_place_of_watch(ring: &Ring) -> bool {
     if takes_one_of(globals::places(), places::OF_RULE) {
         return true;
     }
@@ -53,8 +59,8 @@ fn takes_place(ring: &Ring) -> bool {
     waiting < u64::from(pages / 2) && takes_one_of(places::shared(globals::slots()), places::SHARED)
 }
 
-/// Takes one of so many places, unless all are taken. Those that are taken are only read: programs of all
-/// CPUs would compete for the word.
+/// Takes one of so many places, unless all are taken. Reads first, so that CPUs do not compete for the word
+/// once all places are taken.
 #[inline(always)]
 fn takes_one_of(word: u32, places: u64) -> bool {
     let Some(taken) = RATES.get_ptr_mut(word) else { return false };

@@ -48,8 +48,9 @@ pub fn after_page(ctl: &mut CpuControl, head: u64) {
     ask(ctl);
 }
 
-/// Called after each event, recorded or lost, when the ring has no writer. Where pages wake the reader, the
-/// verifier drops it.
+/// Called after each record, also one that was given up, when the ring has no writer. An event that finds no
+/// room wakes nobody: the reader was woken for what takes the room. Where pages wake the reader, the verifier
+/// drops it.
 #[inline(always)]
 pub fn after_event(ctl: *mut CpuControl) {
     // SAFETY: the map's value, of which this is a member.

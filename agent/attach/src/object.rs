@@ -199,8 +199,7 @@ pub(super) fn create_object(
     let map = options.map.unwrap_or(Sizes { keys: 1, key_words: 1, value_words: 1, pair_words: 0 });
     let kernel_stack = stack_slot(options, StackKind::Kernel);
     let user_stack = stack_slot(options, StackKind::User);
-    let is_thinned =
-        options.rule.is_some() || options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0);
+    let is_thinned = options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0);
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),

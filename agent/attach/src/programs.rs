@@ -416,7 +416,8 @@ impl Programs {
         always.chain(self.generics())
     }
 
-    fn generics(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+    /// Those of the generic lane, by name.
+    pub(crate) fn generics(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
         let inherited = self.inherited.iter().map(|(name, fd)| (name.clone(), fd.as_fd()));
         self.generic.iter().map(|(program, fd)| (program.name(), fd.as_fd())).chain(inherited)
     }

@@ -4,11 +4,11 @@
 //! refuses it or a start takes seconds. `doctor` shows which described events have no program of their own on
 //! this kernel; the tests compare the numbers of instructions with those of the last time.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use agent_ebpf::EventSlot;
 
-use super::{KernelLayout, ProgramOptions, Programs, programs::program};
+use super::{KernelLayout, ProgramOptions, Programs, fast::FastError, programs::program};
 use bpf::{LoadError, sys};
 use compile::context::ContextLayout;
 use compile::fast::{FastEvent, FastLane, Lane, Mismatch, strings};
@@ -47,8 +47,14 @@ pub enum Outcome {
     },
 }
 
-/// Loads every program that a recording of all events would use, without attaching any. Events that the
-/// kernel does not have are left out.
+/// The event of the fast lane of which a watch's program is loaded, too.
+const WATCHED: &str = "sched:sched_switch";
+
+/// Loads every program that a recording of all events would use, and some of a watch, whose names begin with
+/// `watch_`, without attaching any. Events that the kernel does not have are left out.
+///
+/// # Errors
+/// The kernel refuses a program that every recording needs, or one of a watch for many events.
 pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> {
     let mut found = Vec::new();
     let mut planned: Vec<(String, FastEvent, EventSlot)> = Vec::new();
@@ -106,34 +112,40 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         tracks_calls: false,
         map: None,
     };
+    // The programs of a watch's rule take places, and each event wakes the reader.
+    let of_watch =
+        ProgramOptions { wake_each: true, rule: Some(0), spare: 1, generation: 1, ..options.clone() };
     for (_, event, slot) in &planned {
         options.slots.push(*slot);
         options.filters.push(None);
         options.lanes.push(Lane::Fast(event.clone()));
     }
     let programs = Programs::load(&options, None)?;
-    let verified = |program: BorrowedFd<'_>| sys::told_of_program(program, "verified_insns");
-    found.extend(
-        programs.loaded().map(|(name, program)| Surveyed {
-            name,
-            outcome: Outcome::Loaded { verified: verified(program) },
-        }),
-    );
-    let border = programs.load_marker()?;
-    found.push(Surveyed {
-        name: program::MARK_BORDER.to_owned(),
-        outcome: Outcome::Loaded { verified: verified(border.as_fd()) },
-    });
+    let loaded = |name: String, program: BorrowedFd<'_>| Surveyed {
+        name,
+        outcome: Outcome::Loaded { verified: sys::told_of_program(program, "verified_insns") },
+    };
+    found.extend(programs.loaded().map(|(name, program)| loaded(name, program)));
+    found.push(loaded(program::MARK_BORDER.to_owned(), programs.load_marker()?.as_fd()));
     let events: Vec<(&str, &FastEvent)> =
         planned.iter().map(|(name, event, _)| (name.as_str(), event)).collect();
-    let names = planned.iter().map(|(name, ..)| name.clone());
-    for (name, result) in names.zip(programs.try_out_fast(&events, hooks)?) {
-        let outcome = match result {
-            Ok(program) => Outcome::Loaded { verified: verified(program.as_fd()) },
-            Err(error) => Outcome::Refused { reason: error.to_string(), log: error.log().to_owned() },
-        };
-        found.push(Surveyed { name, outcome });
-    }
+    let tried = |name: String, result: Result<OwnedFd, FastError>| match result {
+        Ok(program) => loaded(name, program.as_fd()),
+        Err(error) => {
+            let (reason, log) = (error.to_string(), error.log().to_owned());
+            Surveyed { name, outcome: Outcome::Refused { reason, log } }
+        }
+    };
+    let results = programs.try_out_fast(&events, hooks)?;
+    found.extend(planned.iter().zip(results).map(|((name, ..), result)| tried(name.clone(), result)));
+    let programs = Programs::load(&of_watch, None)?;
+    found.extend(programs.generics().map(|(name, program)| loaded(format!("watch_{name}"), program)));
+    let watched: Vec<(&str, &FastEvent)> = events.into_iter().filter(|(name, _)| *name == WATCHED).collect();
+    let results = programs.try_out_fast(&watched, hooks)?;
+    found.extend(watched.iter().zip(results).map(|((name, _), result)| {
+        // Without the colon of events, of which each has one program.
+        tried(format!("watch_{}", name.replace(':', "_")), result)
+    }));
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
 }

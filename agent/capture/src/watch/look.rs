@@ -25,9 +25,6 @@ use tracedat::page;
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Pages of a ring that are decoded before their memory is given back, and the next ring has its turn.
 const PAGES_AT_ONCE: u64 = 8;
-/// Matches that a look finds, or hardly more: what the rings of a large machine hold would take much more
-/// memory than they do. The rest is for the next look.
-const MATCHES_MAX: usize = 16 << 10;
 
 /// What looks need beside the rings.
 #[derive(Debug)]
@@ -106,7 +103,7 @@ impl Looks {
         let of = |(index, &cpu): (usize, &u32)| rings.reader(cpu, index * pages as usize, pages);
         let readers = cpus.iter().enumerate().filter_map(of);
         let mut readers: Vec<_> = readers.map(|ring| (ring.ready(), ring)).collect();
-        while !self.is_full() && readers.iter().any(|(left, _)| *left != 0) {
+        while !self.is_full(rules) && readers.iter().any(|(left, _)| *left != 0) {
             for (left, ring) in &mut readers {
                 *left = left.saturating_sub(read(ring, *left, rules, &mut self.found));
             }
@@ -115,6 +112,9 @@ impl Looks {
             // What was taken since then waits, at most: each rule has all its places left beside half of
             // each ring. Of a page that a program was writing to, the rest waits as well.
             rules.give_back(&taken);
+            // Places that were taken before a CPU was listened to have woken nobody, nor do events without a
+            // place.
+            again |= rules.lacks_places();
         } else {
             again = true;
         }
@@ -123,9 +123,10 @@ impl Looks {
         self.wait_for(if again { LOOK_INTERVAL } else { DEADLINE })
     }
 
-    /// Whether there is so much to take that no look finds more.
-    pub(super) fn is_full(&self) -> bool {
-        self.found.len() >= MATCHES_MAX
+    /// Whether there is so much to take that no look finds more: as many matches as there are places, which
+    /// may be far less than what the rings of a large machine hold. The rest is for the next look.
+    pub(super) fn is_full(&self, rules: &Rules) -> bool {
+        self.found.len() >= rules.places()
     }
 
     /// Makes the descriptor readable at once if there is something to take.

@@ -168,7 +168,7 @@ impl Watch {
         let counts = loop {
             self.looks.look(&mut self.rules)?;
             let mut counts = self.rules.counts(id).unwrap_or_default();
-            if counts.waiting == 0 || self.looks.is_full() || Instant::now() >= deadline {
+            if counts.waiting == 0 || self.looks.is_full(&self.rules) || Instant::now() >= deadline {
                 counts.untold += std::mem::take(&mut counts.waiting);
                 break counts;
             }
@@ -190,7 +190,8 @@ impl Watch {
     /// the call before: one that was being written then.
     ///
     /// Never waits. Called more often than once in [`LOOK_INTERVAL`] it does nothing, and the descriptor
-    /// becomes readable when it is worth another call. A call tells some 16 000 matches at most.
+    /// becomes readable when it is worth another call. A call tells as many matches as there are
+    /// [places](agent_ebpf::places), or hardly more.
     ///
     /// # Errors
     /// The rings cannot be read.
@@ -202,6 +203,12 @@ impl Watch {
     /// another moment of this call.
     pub fn counts(&self, id: RuleId) -> Option<WatchCounts> {
         self.rules.counts(id)
+    }
+
+    /// The same without [`WatchCounts::skipped`], for which the kernel is asked about each program of the
+    /// rule.
+    pub fn counts_without_skips(&self, id: RuleId) -> Option<WatchCounts> {
+        self.rules.counts_without_skips(id)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use agent_ebpf::{
-    CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES_OF_WATCH, StringNote,
-    TID_WORDS,
+    CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES_OF_WATCH, SYSCALL_SLOTS,
+    StringNote, SyscallSlot, TID_WORDS, WAKE_BYTES, rate,
 };
 
 use super::decode::Decoder;
@@ -59,17 +59,19 @@ impl WatchOptions {
     /// File descriptors of a watch without rules, or some more.
     pub const FILES: u64 = 64;
 
-    /// Bytes of memory that a watch takes: rings, counts and sets of threads.
+    /// Bytes of memory that a watch without rules takes, but for some KB: rings, counts and sets of threads.
     pub fn bytes(&self) -> u64 {
         let size = |bytes: usize| bytes as u64;
         let (events, pages) = (size(self.events.max(1)), u64::from(self.ring_pages));
         let of_ring = pages * size(PAGE_SIZE + size_of::<PageMeta>()) + size(SIDE_BYTES_OF_WATCH);
         let of_row =
             events * size(size_of::<EventLedger>()) + size(size_of::<CpuControl>() + size_of::<StringNote>());
-        // Two words for places, one for the rate, and one that says whether it is recorded.
-        let of_event = size(size_of::<EventSlot>() + size_of::<EventLedger>() + 4 * size_of::<u64>());
-        // Three sets of threads.
-        let of_all = 3 * size(TID_WORDS * size_of::<u64>()) + u64::from(NAMES_BYTES);
+        // A word for places, one for the rate, and one that says whether it is recorded.
+        let of_event = size(size_of::<EventSlot>() + size_of::<EventLedger>() + 3 * size_of::<u64>());
+        let of_threads = 3 * size(TID_WORDS * size_of::<u64>()) + u64::from(NAMES_BYTES);
+        let of_calls = size(SYSCALL_SLOTS * size_of::<SyscallSlot>());
+        let of_groups = size(rate::GROUPS * size_of::<rate::Group>());
+        let of_all = of_threads + of_calls + of_groups + u64::from(WAKE_BYTES);
         size(self.cpus.len()) * of_ring + u64::from(self.possible_cpus) * of_row + events * of_event + of_all
     }
 

@@ -137,6 +137,18 @@ impl Rules {
         taken.iter().for_each(|(word, count)| self.places.words.subtract(*word, *count));
     }
 
+    /// Whether a rule has taken all places of its own, or all rules the shared ones.
+    pub(super) fn lacks_places(&self) -> bool {
+        let shared = places::shared(self.places.slots) as usize;
+        let most = |word: usize| if word == shared { places::SHARED } else { places::OF_RULE };
+        self.taken().into_iter().any(|(word, taken)| taken >= most(word))
+    }
+
+    /// How many places there are.
+    pub(super) fn places(&self) -> usize {
+        (places::SHARED + places::OF_RULE * self.added.len() as u64) as usize
+    }
+
     /// Opens or closes the gates of all CPUs.
     pub(super) fn set_gates(&self, open: bool) {
         for ring in self.programs.rings_of(&self.options.cpus) {
@@ -221,16 +233,23 @@ impl Rules {
     /// What is known of the events of a rule.
     pub(super) fn counts(&self, id: RuleId) -> Option<WatchCounts> {
         let added = self.added.get(&id)?;
+        let Misses { programs, .. } = added.programs.misses(&added.links.fast, &added.links.probes);
+        let skipped = programs.iter().map(|program| program.misses).sum();
+        Some(WatchCounts { skipped, ..self.counts_without_skips(id)? })
+    }
+
+    /// The same without what the kernel has skipped.
+    pub(super) fn counts_without_skips(&self, id: RuleId) -> Option<WatchCounts> {
+        let added = self.added.get(&id)?;
         let now = self.sums(&added.slots);
         let Sums { recorded, filtered, own, lost } = added.before;
-        let Misses { programs, .. } = added.programs.misses(&added.links.fast, &added.links.probes);
         Some(WatchCounts {
             told: added.told,
             untold: now.lost.wrapping_sub(lost),
             waiting: now.recorded.wrapping_sub(recorded).saturating_sub(added.told),
             filtered: now.filtered.wrapping_sub(filtered),
             own_threads: now.own.wrapping_sub(own),
-            skipped: programs.iter().map(|program| program.misses).sum(),
+            skipped: None,
         })
     }
 
