@@ -1,4 +1,4 @@
-//! How many file descriptors the recordings of a user may have, so that others find some left.
+//! How many file descriptors the recordings and triggers of a user may have, so that others find some left.
 
 use std::sync::Arc;
 
@@ -55,9 +55,10 @@ impl OfUser {
             Err(ControlError::new(
                 Code::NoMemory,
                 format!(
-                    "this would open up to {count} descriptors, user {}'s other recordings have up to \
-                     {before}, and a user may have {max}: stop a session, or choose fewer events or \
-                     channels; root starts the daemon with --user-descriptors to allow more",
+                    "this would open up to {count} descriptors, user {}'s other recordings and the watch of \
+                     its triggers have up to {before}, and a user may have {max}: stop a session, remove \
+                     triggers about events, or choose fewer events or channels; root starts the daemon with \
+                     --user-descriptors to allow more",
                     self.uid
                 ),
             ))
@@ -100,9 +101,9 @@ mod tests {
         let (alice, bob, root) = (descriptors.of(1000), descriptors.of(1001), descriptors.of(0));
         let mut first = alice.take(60).unwrap();
         let refused = alice.take(41).unwrap_err();
-        let says =
-            "up to 41 descriptors, user 1000's other recordings have up to 60, and a user may have 100";
-        assert!(refused.code == Code::NoMemory && refused.message.contains(says), "{refused}");
+        assert_eq!(refused.code, Code::NoMemory);
+        let values = ["up to 41 descriptors", "user 1000's", "have up to 60", "may have 100"];
+        assert!(values.iter().all(|value| refused.message.contains(value)), "{refused}");
         drop((bob.take(100).unwrap(), root.take(1000).unwrap()));
         first.join(alice.take(40).unwrap());
         assert!(alice.take(1).is_err());

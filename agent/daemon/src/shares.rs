@@ -1,4 +1,4 @@
-//! What the sessions of a user may take of the daemon, so that nobody takes what others need.
+//! What the sessions and triggers of a user may take of the daemon, so that nobody takes what others need.
 
 use std::{
     io::{self, Write},
@@ -83,9 +83,10 @@ impl Shares {
         let refused = |why: String| Err(ControlError::new(Code::NoMemory, why));
         if after.rings > before.rings && after.rings > self.rings_max {
             return refused(format!(
-                "the rings and maps of user {uid}'s sessions would take {} KB of memory on {} CPUs, and may take {} KB: \
-                 destroy a session, or choose smaller sub-buffers or fewer keys; root starts the daemon with --user-memory \
-                 to allow more",
+                "the rings and maps of user {uid}'s sessions and of the watch of its triggers would take \
+                 {} KB of memory on {} CPUs, and may take {} KB: destroy a session, remove triggers about \
+                 events, or choose smaller sub-buffers or fewer keys; root starts the daemon with \
+                 --user-memory to allow more",
                 after.rings >> 10,
                 self.cpus,
                 self.rings_max >> 10
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn what_is_not_kept_or_given_back_is_free_again() {
         // A channel takes twice 4 MB of each of two CPUs.
-        let shares = Shares::new(32 << 20, 2);
+        let shares = Arc::new(Shares::new(32 << 20, 2));
         let none = Share::default();
         drop(shares.take(1000, none, &model(2)).unwrap());
         assert!(shares.used.is_empty());
@@ -231,6 +232,11 @@ mod tests {
         let says = "would take 49152 KB of memory on 2 CPUs, and may take 32768 KB";
         assert!(refused.code == Code::NoMemory && refused.message.contains(says), "{refused}");
         assert!(shares.take(1000, second, &model(2)).is_err());
+        // What a watch of triggers takes is of the same share.
+        let watch = shares.take_memory(1000, 1 << 20).unwrap_err();
+        assert_eq!(watch.code, Code::NoMemory);
+        assert!(watch.message.contains("33792 KB") && watch.message.contains("32768 KB"), "{watch}");
+        drop((shares.take_memory(1001, 1 << 20).unwrap(), shares.take_memory(0, 1 << 30).unwrap()));
         // Others have their own, and root what there is.
         drop((shares.take(1001, none, &model(2)).unwrap(), shares.take(0, none, &model(9)).unwrap()));
         shares.give_back(1000, first);

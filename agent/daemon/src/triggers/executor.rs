@@ -2,8 +2,9 @@
 //!
 //! Clients are told at once. What takes its time waits in a queue of the trigger's user, which a thread works
 //! off as long as there is something in it: what one user's sessions wait for holds up nobody else. What
-//! comes after an action that waits waits too, as the order of actions matters. But of a trigger of which
-//! many firings wait, those beyond some come after all others of the user's triggers.
+//! comes after an action that waits waits too, as the order of actions matters. But each trigger has places:
+//! its first firings that wait come before every firing beyond another trigger's places, and take its room
+//! where there is no other.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map},
@@ -21,10 +22,10 @@ use crate::user::Owner;
 use api::requests::Notification;
 use api::trigger::{ActionKind, Firing};
 
-/// How many firings of a user's triggers wait. What comes when so many do is counted as failed, unless its
-/// trigger has places left.
+/// How many firings of a user's triggers wait. Where so many do, the newest one beyond the places of its
+/// trigger is counted as failed for one that comes within its own; else, what comes is.
 const WAITING_MAX: usize = 1024;
-/// How many firings of each trigger wait before others, whatever else does.
+/// How many firings of each trigger wait before others.
 const PLACES_OF_TRIGGER: usize = 16;
 
 /// What takes its time.
@@ -58,15 +59,15 @@ pub(super) struct Executor {
 struct Queues {
     /// For each user for whom a thread works.
     waiting: BTreeMap<u32, Queue>,
-    /// What goes on at a time, in its order.
-    delayed: BTreeMap<(Instant, u64), Arc<Work>>,
+    /// What goes on at a time, of each user.
+    delayed: BTreeMap<u32, Delayed>,
     /// How much was delayed so far.
     delays: u64,
     /// Whether nothing is done any more.
     is_closed: bool,
 }
 
-/// What waits of a user.
+/// A user's firings that wait.
 #[derive(Default)]
 struct Queue {
     doing: Option<Arc<Work>>,
@@ -74,25 +75,42 @@ struct Queue {
     first: VecDeque<Arc<Work>>,
     /// Those beyond. Of a trigger that has some, what comes is among them, too.
     then: VecDeque<Arc<Work>>,
-    /// How many of each trigger are in the two, by where it is in memory, which they keep there.
+    /// How many firings of each trigger the two have, by the entry's address; queued work keeps the entry
+    /// alive.
     counts: BTreeMap<usize, [usize; 2]>,
 }
 
 impl Queue {
-    /// Whether there is room for what a trigger does; puts it there.
-    fn put(&mut self, work: &Arc<Work>) -> bool {
-        let is_full = self.waiting() + usize::from(self.doing.is_some()) > WAITING_MAX;
-        let [first, then] = self.counts.entry(work.trigger()).or_default();
-        if *then == 0 && *first < PLACES_OF_TRIGGER {
-            *first += 1;
-            self.first.push_back(Arc::clone(work));
-        } else if is_full {
-            return false;
-        } else {
-            *then += 1;
-            self.then.push_back(Arc::clone(work));
+    /// Puts there what a trigger does. Gives what there is no room for: that, or what had to make room.
+    fn put(&mut self, work: Arc<Work>) -> Option<Arc<Work>> {
+        let [first, then] = self.counts.get(&work.trigger()).copied().unwrap_or_default();
+        let has_place = then == 0 && first < PLACES_OF_TRIGGER;
+        let mut without_room = None;
+        if self.waiting() + usize::from(self.doing.is_some()) > WAITING_MAX {
+            let newest = if has_place { self.then.pop_back() } else { None };
+            let Some(newest) = newest else { return Some(work) };
+            self.uncount(&newest, 1);
+            without_room = Some(newest);
         }
-        true
+        let counts = self.counts.entry(work.trigger()).or_default();
+        if has_place {
+            counts[0] += 1;
+            self.first.push_back(work);
+        } else {
+            counts[1] += 1;
+            self.then.push_back(work);
+        }
+        without_room
+    }
+
+    /// Counts one less in one of the two.
+    fn uncount(&mut self, work: &Work, queue: usize) {
+        if let Some(counts) = self.counts.get_mut(&work.trigger()) {
+            counts[queue] = counts[queue].saturating_sub(1);
+            if *counts == [0, 0] {
+                self.counts.remove(&work.trigger());
+            }
+        }
     }
 
     fn waiting(&self) -> usize {
@@ -105,12 +123,7 @@ impl Queue {
             Some(work) => (work, 0),
             None => (self.then.pop_front()?, 1),
         };
-        if let Some(counts) = self.counts.get_mut(&work.trigger()) {
-            counts[queue] = counts[queue].saturating_sub(1);
-            if *counts == [0, 0] {
-                self.counts.remove(&work.trigger());
-            }
-        }
+        self.uncount(&work, queue);
         self.doing = Some(Arc::clone(&work));
         Some(work)
     }
@@ -118,6 +131,54 @@ impl Queue {
     /// All that is not done.
     fn into_all(self) -> impl Iterator<Item = Arc<Work>> {
         self.doing.into_iter().chain(self.first).chain(self.then)
+    }
+}
+
+/// What goes on at a time, in its order.
+#[derive(Default)]
+struct Delayed(BTreeMap<(Instant, u64), Arc<Work>>);
+
+impl Delayed {
+    /// Puts there what goes on at a time, whose number is above those of all before. Gives what there is no
+    /// room for: that, or what had to make room.
+    fn put(&mut self, (time, number): (Instant, u64), work: Arc<Work>) -> Option<Arc<Work>> {
+        let mut without_room = None;
+        if self.0.len() >= WAITING_MAX {
+            let newest =
+                if self.of(work.trigger()) < PLACES_OF_TRIGGER { self.newest_beyond() } else { None };
+            without_room = newest.and_then(|key| self.0.remove(&key));
+            if without_room.is_none() {
+                return Some(work);
+            }
+        }
+        self.0.insert((time, number), work);
+        without_room
+    }
+
+    fn of(&self, trigger: usize) -> usize {
+        self.0.values().filter(|other| other.trigger() == trigger).count()
+    }
+
+    /// The newest one beyond the places of its trigger.
+    fn newest_beyond(&self) -> Option<(Instant, u64)> {
+        let mut counts = BTreeMap::<usize, usize>::new();
+        for work in self.0.values() {
+            *counts.entry(work.trigger()).or_default() += 1;
+        }
+        let is_beyond = |work: &Work| counts.get(&work.trigger()).is_some_and(|of| *of > PLACES_OF_TRIGGER);
+        let beyond = self.0.iter().filter(|(_, work)| is_beyond(work)).map(|(key, _)| *key);
+        beyond.max_by_key(|(_, number)| *number)
+    }
+
+    /// Takes what is to go on by now.
+    fn take_due(&mut self, now: Instant) -> impl Iterator<Item = Arc<Work>> + use<> {
+        let later = self.0.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut self.0, later).into_values()
+    }
+
+    /// When the next one goes on.
+    fn next(&self) -> Option<Instant> {
+        self.0.keys().next().map(|(time, _)| *time)
     }
 }
 
@@ -199,7 +260,7 @@ impl Executor {
     pub(super) fn finish(&self, within: Duration) {
         // A snapshot now has less of what comes after, and one that is never taken nothing.
         let delayed = std::mem::take(&mut self.queues().delayed);
-        for work in delayed.into_values() {
+        for work in delayed.into_values().flat_map(|Delayed(of_user)| of_user.into_values()) {
             self.put(Arc::new(work.at_once()));
         }
         let is_busy = |queues: &mut Queues| !queues.waiting.is_empty();
@@ -246,13 +307,14 @@ impl Executor {
         }
         match queues.waiting.entry(uid) {
             btree_map::Entry::Occupied(mut of_user) => {
-                if !of_user.get_mut().put(&work) {
+                if let Some(without_room) = of_user.get_mut().put(work) {
                     drop(queues);
-                    work.give_up(&too_many());
+                    without_room.give_up(&too_many());
                 }
             }
             btree_map::Entry::Vacant(free) => {
-                free.insert(Queue::default()).put(&work);
+                // There is room for one.
+                let _ = free.insert(Queue::default()).put(work);
                 let Some(starter) = self.starter.get() else { return };
                 let is_started = starter.send(uid).is_ok();
                 drop(queues);
@@ -295,19 +357,18 @@ impl Executor {
 
     /// Lets something go on at a time.
     fn delay(&self, mut queues: MutexGuard<'_, Queues>, time: Instant, work: Arc<Work>) {
-        let uid = work.entry.owner.uid;
-        let of_user = || queues.delayed.values().filter(move |other| other.entry.owner.uid == uid);
-        let of_trigger = of_user().filter(|other| other.trigger() == work.trigger()).count();
-        let is_full = of_trigger >= PLACES_OF_TRIGGER && of_user().count() >= WAITING_MAX;
-        if queues.is_closed || is_full {
-            let why = if queues.is_closed { REPLACED.to_owned() } else { too_many() };
+        if queues.is_closed {
             drop(queues);
-            return work.give_up(&why);
+            return work.give_up(REPLACED);
         }
         queues.delays += 1;
         let key = (time, queues.delays);
-        queues.delayed.insert(key, work);
+        let without_room = queues.delayed.entry(work.entry.owner.uid).or_default().put(key, work);
         self.is_delayed.notify_all();
+        drop(queues);
+        if let Some(without_room) = without_room {
+            without_room.give_up(&too_many());
+        }
     }
 
     /// Lets what was delayed go on when it is time, as long as there is a daemon.
@@ -317,9 +378,10 @@ impl Executor {
         while let Some(of) = executor.upgrade() {
             let mut queues = of.queues();
             let now = Instant::now();
-            let later = queues.delayed.split_off(&(now, u64::MAX));
-            let due = std::mem::replace(&mut queues.delayed, later);
-            let next = queues.delayed.keys().next().map(|(time, _)| time.saturating_duration_since(now));
+            let due: Vec<_> = queues.delayed.values_mut().flat_map(|of_user| of_user.take_due(now)).collect();
+            queues.delayed.retain(|_, of_user| of_user.next().is_some());
+            let next = queues.delayed.values().filter_map(Delayed::next).min();
+            let next = next.map(|time| time.saturating_duration_since(now));
             if due.is_empty() {
                 let wait = next.map_or(LOOK, |next| next.min(LOOK));
                 let waited = of.is_delayed.wait_timeout(queues, wait);
@@ -327,7 +389,7 @@ impl Executor {
                 continue;
             }
             drop(queues);
-            for work in due.into_values() {
+            for work in due {
                 of.put(work);
             }
         }
@@ -446,6 +508,12 @@ mod tests {
         Arc::new(Entry::new("t".into(), Owner::new(0, 0), (new, super::super::Counted::default())))
     }
 
+    fn work(entry: &Arc<Entry>) -> Arc<Work> {
+        let (firing, due) = entry.fire(Finding::Rotation { id: 0, path: None });
+        let (due, entry) = (Mutex::new(due.into()), Arc::clone(entry));
+        Arc::new(Work { entry, firing, fired: Instant::now(), waits: true, due })
+    }
+
     #[test]
     fn what_waits_is_bounded_and_the_rest_is_counted() {
         let executor = Arc::new(Executor::new(Arc::default()));
@@ -488,35 +556,77 @@ mod tests {
             queue.first.iter().chain(&queue.then).filter(is_of).count()
         };
         (0..2 * WAITING_MAX).for_each(|_| fire(&often));
+        assert_eq!((waiting(&often), failed(&often)), (WAITING_MAX + 1, WAITING_MAX as u64 - 1));
         (0..PLACES_OF_TRIGGER).for_each(|_| fire(&seldom));
-        assert_eq!(waiting(&often), WAITING_MAX + 1);
-        assert_eq!((failed(&often), failed(&seldom)), (WAITING_MAX as u64 - 1, 0));
+        let (left, places) = (WAITING_MAX + 1 - PLACES_OF_TRIGGER, PLACES_OF_TRIGGER as u64);
+        assert_eq!([waiting(&often), waiting(&seldom)], [left, PLACES_OF_TRIGGER]);
+        assert_eq!([failed(&often), failed(&seldom)], [WAITING_MAX as u64 - 1 + places, 0]);
         fire(&seldom);
-        assert_eq!(failed(&seldom), 1, "it has no place left");
+        assert_eq!([failed(&often), failed(&seldom)], [WAITING_MAX as u64 - 1 + places, 1]);
         executor.start(Box::new(Slow(Mutex::new(waits)))).unwrap();
         // As many as are before it in the order, and it.
         (0..2 * PLACES_OF_TRIGGER).for_each(|_| go.send(()).unwrap());
         while waiting(&seldom) != 0 {
             std::thread::yield_now();
         }
-        assert!(waiting(&often) >= WAITING_MAX - PLACES_OF_TRIGGER, "{}", waiting(&often));
+        // One more may be done at this moment.
+        assert!(waiting(&often) + 1 >= left - PLACES_OF_TRIGGER, "{}", waiting(&often));
         executor.finish(Duration::ZERO);
         drop(go);
     }
 
     #[test]
+    fn places_of_many_triggers_are_bounded_by_all_that_waits() {
+        let entries: Vec<_> = (0..2 * WAITING_MAX / PLACES_OF_TRIGGER).map(|_| entry()).collect();
+        let mut queue = Queue::default();
+        let mut refused = Vec::new();
+        for entry in &entries {
+            refused.extend((0..PLACES_OF_TRIGGER).filter_map(|_| queue.put(work(entry))));
+        }
+        assert_eq!((queue.first.len(), queue.then.len()), (WAITING_MAX + 1, 0));
+        assert_eq!(refused.len(), WAITING_MAX - 1);
+        let last = &entries[entries.len() - 1];
+        assert_eq!(refused.iter().filter(|work| Arc::ptr_eq(&work.entry, last)).count(), PLACES_OF_TRIGGER);
+        while queue.next().is_some() {}
+        assert!(queue.counts.is_empty());
+    }
+
+    #[test]
+    fn what_is_delayed_makes_room_for_triggers_with_places() {
+        let [often, seldom] = [entry(), entry()];
+        let begin = Instant::now();
+        let mut delayed = Delayed::default();
+        let mut numbers = 0..;
+        // What comes later goes on earlier: the newest is not the last one.
+        let mut put = |delayed: &mut Delayed, entry: &Arc<Entry>| {
+            let number = numbers.next().unwrap();
+            delayed.put((begin + Duration::from_secs(10_000 - number), number), work(entry))
+        };
+        let is_of = |work: &Arc<Work>, entry: &Arc<Entry>| Arc::ptr_eq(&work.entry, entry);
+        (0..WAITING_MAX).for_each(|_| assert!(put(&mut delayed, &often).is_none()));
+        let refused = put(&mut delayed, &often).unwrap();
+        assert_eq!((is_of(&refused, &often), refused.firing.count), (true, WAITING_MAX as u64 + 1));
+        for place in 0..PLACES_OF_TRIGGER as u64 {
+            let given_up = put(&mut delayed, &seldom).unwrap();
+            assert_eq!((is_of(&given_up, &often), given_up.firing.count), (true, WAITING_MAX as u64 - place));
+        }
+        assert!(is_of(&put(&mut delayed, &seldom).unwrap(), &seldom), "it has no place left");
+        assert_eq!(delayed.0.len(), WAITING_MAX);
+        assert_eq!(delayed.of(work(&seldom).trigger()), PLACES_OF_TRIGGER);
+        let next = delayed.next().unwrap();
+        assert_eq!(delayed.take_due(next).count(), 1);
+        assert_eq!(delayed.take_due(begin + Duration::from_secs(10_000)).count(), WAITING_MAX - 1);
+        assert_eq!(delayed.next(), None);
+    }
+
+    #[test]
     fn firings_of_a_trigger_are_in_their_order() {
         let (often, seldom) = (entry(), entry());
-        let work = |entry: &Arc<Entry>| {
-            let (firing, due) = entry.fire(Finding::Rotation { id: 0, path: None });
-            let (due, entry) = (Mutex::new(due.into()), Arc::clone(entry));
-            Arc::new(Work { entry, firing, fired: Instant::now(), waits: true, due })
-        };
         let mut queue = Queue::default();
         let mut done = Vec::new();
         for turn in 0..3 {
-            (0..PLACES_OF_TRIGGER + 5).for_each(|_| assert!(queue.put(&work(&often))));
-            assert!(queue.put(&work(&seldom)));
+            (0..PLACES_OF_TRIGGER + 5).for_each(|_| assert!(queue.put(work(&often)).is_none()));
+            assert!(queue.put(work(&seldom)).is_none());
             // Places come to be free, and what waits beyond them is older than what comes.
             for _ in 0..PLACES_OF_TRIGGER + turn {
                 done.extend(queue.next());

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,10 @@ use crate::shares::Shares;
 use api::{ControlError, Trigger};
 use capture::HandOver;
 
-/// How long actions that are due may take, when another daemon goes on.
+/// How long users whose rules are being changed are waited for, and events that have come are read, when
+/// another daemon goes on.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+/// How long actions that are due may take then.
 const LAST_ACTIONS: Duration = Duration::from_secs(5);
 
 /// What is known of a trigger.
@@ -48,7 +51,14 @@ impl Triggers {
     /// is done, or counted as failed.
     pub(crate) fn finish(self: &Arc<Self>) {
         self.is_finished.store(true, Ordering::SeqCst);
-        self.events.finish(self);
+        let left = self.events.finish(self, Instant::now() + LAST_EVENTS);
+        for uid in left {
+            log(&format!(
+                "the last events of user {uid}'s triggers are not known: its rules are being changed"
+            ));
+            let about_events = self.meant(uid, Self::is_about_events);
+            about_events.iter().for_each(|entry| entry.was_interrupted());
+        }
         self.units.end();
         self.executor.finish(LAST_ACTIONS);
     }
@@ -85,10 +95,11 @@ impl Triggers {
     }
 
     /// Watches for the events and units of triggers that another daemon has handed over: root's first, then
-    /// those of others side by side. Those that cannot be watched say so.
+    /// those of a few other users at a time. Those that cannot be watched say so.
     pub(crate) fn watch_again(self: &Arc<Self>, world: &Result<World, ControlError>) {
         let mut users = BTreeMap::<u32, Vec<Arc<Entry>>>::new();
-        for entry in lock(&self.all).values() {
+        let is_left = |entry: &&Arc<Entry>| entry.is_handed && entry.is_watched();
+        for entry in lock(&self.all).values().filter(is_left) {
             users.entry(entry.owner.uid).or_default().push(Arc::clone(entry));
         }
         self.watch_all_again(&users.remove(&0).unwrap_or_default(), world);
@@ -97,7 +108,7 @@ impl Triggers {
     }
 
     fn watch_all_again(self: &Arc<Self>, all: &[Arc<Entry>], world: &Result<World, ControlError>) {
-        for entry in all.iter().filter(|entry| entry.is_handed && entry.is_watched()) {
+        for entry in all {
             if self.is_finished.load(Ordering::SeqCst) {
                 return;
             }
@@ -116,5 +127,60 @@ impl Triggers {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{TRIGGERS_MAX, TRIGGERS_OF_USER_MAX};
+    use super::*;
+    use crate::descriptors::Descriptors;
+    use crate::user::Owner;
+    use api::trigger::{Action, ActionKind, Condition, Pace, RatePolicy};
+    use api::{Code, NewTrigger};
+
+    fn triggers() -> (Triggers, Arc<Shares>, Descriptors) {
+        let (shares, descriptors) = (Arc::new(Shares::new(u64::MAX, 2)), Descriptors::new(None));
+        (Triggers::new(Arc::default(), (Arc::clone(&shares), descriptors.clone())), shares, descriptors)
+    }
+
+    fn put(triggers: &Triggers, uid: u32, number: usize) -> Result<(), Code> {
+        let new = NewTrigger {
+            name: Some(number.to_string()),
+            condition: Condition::Signal,
+            actions: vec![Action { kind: ActionKind::Notify, rate_policy: RatePolicy::default() }],
+            pace: Pace::default(),
+            configured: false,
+        };
+        let added = triggers.put(Owner::new(uid, uid), new, Counted::default());
+        added.map(drop).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn as_many_triggers_as_there_may_be_are_handed_over() {
+        let (before, ..) = triggers();
+        let users = TRIGGERS_MAX / TRIGGERS_OF_USER_MAX;
+        // Root's come first, as they do when they are handed over.
+        for uid in 0..=users as u32 {
+            (0..TRIGGERS_OF_USER_MAX).for_each(|number| put(&before, uid, number).unwrap());
+            assert_eq!(put(&before, uid, TRIGGERS_OF_USER_MAX), Err(Code::NoMemory));
+        }
+        let other = users as u32 + 1;
+        assert_eq!(put(&before, other, 0), Err(Code::NoMemory), "there are enough of all users but root");
+        let name = "0".to_owned();
+        before.remove(0, &name).unwrap();
+        assert_eq!(put(&before, other, 0), Err(Code::NoMemory));
+        put(&before, 0, 0).unwrap();
+        before.remove(1, &name).unwrap();
+        put(&before, other, 0).unwrap();
+
+        let (after, shares, descriptors) = triggers();
+        let all = before.take_all();
+        assert_eq!(all.len(), TRIGGERS_MAX + TRIGGERS_OF_USER_MAX);
+        for (handed, maps) in all {
+            let of_user = descriptors.of(handed.uid());
+            after.take_over(handed, maps, (&shares, &of_user)).unwrap();
+        }
+        assert_eq!(after.list(None).len(), TRIGGERS_MAX + TRIGGERS_OF_USER_MAX);
     }
 }

@@ -35,7 +35,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -66,12 +66,14 @@ use api::requests::Notification;
 use api::trigger::{Condition, Finding, Resource};
 use api::{Code, ControlError, CountedMap, NewTrigger, RotationState, Trigger};
 
-/// The most triggers of all users; root may have its own beside them.
+/// The most triggers of all users but root, which has its own beside them.
 const TRIGGERS_MAX: usize = 8192;
 /// The most triggers of one user.
 const TRIGGERS_OF_USER_MAX: usize = 1024;
 /// The most text of a user's triggers, as JSON.
 const TEXT_MAX: usize = 16 << 20;
+/// How many threads do something for several users.
+const THREADS: usize = 8;
 
 type Key = (u32, String);
 
@@ -231,7 +233,8 @@ impl Triggers {
 
     /// The triggers of a user, or of all, by user and name.
     pub(super) fn list(&self, uid: Option<u32>) -> Vec<Trigger> {
-        // What is missed is known as of now; it is told with the next look of each second.
+        // What a user's have missed is known as of now. Of all users', it is known as of the last look where
+        // that would have to wait.
         self.events.note(uid);
         self.of_user(uid).iter().map(|entry| entry.told()).collect()
     }
@@ -320,8 +323,9 @@ impl Triggers {
         if self.is_finished.load(Ordering::SeqCst) {
             return;
         }
-        self.look_at_events();
+        // First: what is found of events, and how soon, is up to users.
         self.look_at_pressure();
+        self.look_at_events();
     }
 
     fn look_at_pressure(&self) {
@@ -352,7 +356,7 @@ impl Triggers {
 
     /// Compares the rates of events with what conditions say, and tells what was missed.
     fn look_at_events(&self) {
-        for Look { entry, events, elapsed, has_missed } in self.events.look() {
+        self.events.look(&mut |Look { entry, events, elapsed, has_missed }| {
             if let Condition::EventRate { above, .. } = entry.condition {
                 let rate = u128::from(events) * 1_000_000_000 / elapsed.as_nanos().max(1);
                 let events = u64::try_from(rate).unwrap_or(u64::MAX);
@@ -362,7 +366,7 @@ impl Triggers {
                 let missed = entry.told().missed;
                 self.notifications.tell(entry.owner.uid, &Notification::TriggerMissed { trigger, missed });
             }
-        }
+        });
     }
 
     /// What a condition is about has reached the level that satisfies it, or has not: it fires when it comes
@@ -398,24 +402,30 @@ pub(super) fn look_each_second(triggers: &Arc<Triggers>) -> io::Result<()> {
     std::thread::Builder::new().name("triggers".into()).spawn(look).map(drop)
 }
 
-/// Does something for each of these at the same time; what there is no thread for, one after the other.
+/// Does something for each of these in a few threads, and waits for all of it. What the system has no thread
+/// for, the others do.
 fn side_by_side<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
-    let work = &work;
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while let Some(of) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(of);
+        }
+    };
     std::thread::scope(|scope| {
-        for of in all {
-            let this = move || work(of);
-            if std::thread::Builder::new().name("of-user".into()).spawn_scoped(scope, this).is_err() {
-                this();
+        for _ in 1..all.len().min(THREADS) {
+            if std::thread::Builder::new().name("of-users".into()).spawn_scoped(scope, &run).is_err() {
+                break;
             }
         }
+        run();
     });
 }
 
 /// Whether there can be one more.
 fn check_number(all: &BTreeMap<Key, Arc<Entry>>, uid: u32) -> Result<(), ControlError> {
     let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
-    if uid != 0 && all.len() >= TRIGGERS_MAX {
-        return full(format!("there are {TRIGGERS_MAX} triggers already"));
+    if uid != 0 && all.len() - of(all, 0).count() >= TRIGGERS_MAX {
+        return full(format!("users other than root have {TRIGGERS_MAX} triggers already"));
     }
     if of(all, uid).count() >= TRIGGERS_OF_USER_MAX {
         return full(format!("user {uid} has {TRIGGERS_OF_USER_MAX} triggers already; remove some"));
@@ -447,4 +457,26 @@ fn threshold(of: api::trigger::Threshold, capacity: u64) -> u64 {
 
 fn used(bytes: u64, capacity: u64) -> Finding {
     Finding::BufferUsage { bytes, capacity }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_is_done_once_and_a_few_at_a_time() {
+        let done = Mutex::new(Vec::new());
+        let all: Vec<u32> = (0..1000).collect();
+        side_by_side(&all, |number| {
+            lock(&done).push((*number, format!("{:?}", std::thread::current().id())))
+        });
+        let (mut numbers, threads): (Vec<u32>, BTreeSet<String>) =
+            done.into_inner().unwrap().into_iter().unzip();
+        numbers.sort_unstable();
+        assert_eq!(numbers, all);
+        assert!((1..=THREADS).contains(&threads.len()), "{threads:?}");
+        side_by_side(&[], |never: &u32| unreachable!("{never}"));
+    }
 }

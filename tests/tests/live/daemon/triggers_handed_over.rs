@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{
     calls, only,
     triggers::{Listening, ctl, of_trigger, state},
-    triggers_of_events::of,
-    users::ALICE,
+    triggers_of_events::{counts, of},
+    users::{ALICE, BOB},
 };
 
 /// Waits until a daemon watches for events of a trigger.
@@ -85,6 +85,37 @@ fn counts_and_rate_policies_go_on() {
         of_trigger(&lines, "some").iter().map(|line| line["count"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [8, 9, 12]);
     daemon.tell("DELETE", &format!("/v1/triggers/some?uid={}", ALICE.uid), None);
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn what_has_come_of_the_events_of_each_user_is_told_or_missed() {
+    const CALLS: u64 = 500;
+    let mut daemon = Daemon::start_supervised();
+    let mut caller = Caller::start();
+    let filter = format!("--filter={}", of(&caller));
+    let rule = ["--condition=event-rule-matches", "--type=kernel", "--name=raw_syscalls:sys_enter", &filter];
+    let users = [(ALICE, "of-alice"), (BOB, "of-bob"), (ROOT, "of-root")];
+    for (user, name) in users {
+        let name = format!("--name={name}");
+        ctl(&daemon, user, &[&["add-trigger", &name][..], &rule, &["--action=notify"]].concat());
+    }
+    caller.call(CALLS);
+    // What is in the rings is read before another daemon goes on.
+    daemon.replace();
+    users.iter().for_each(|(_, name)| wait_for_watch(&daemon, name));
+    let known = |daemon: &Daemon, name: &str| {
+        let (fired, missed) = counts(&state(daemon, name));
+        fired + missed
+    };
+    for (_, name) in users {
+        assert_eq!(known(&daemon, name), CALLS, "{name}");
+        assert_eq!(state(&daemon, name)["interruptions"], 1, "{name}");
+    }
+    caller.call(10);
+    for (_, name) in users {
+        wait_for("all of them", || (known(&daemon, name) == CALLS + 10).then_some(()));
+    }
     daemon.stop().expect(0);
 }
 

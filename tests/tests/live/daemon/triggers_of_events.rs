@@ -19,7 +19,8 @@ pub(super) fn of(caller: &Caller) -> String {
     format!("id == {} && $ctx.tid == {}", libc::SYS_getppid, caller.pid())
 }
 
-fn counts(state: &Value) -> (u64, u64) {
+/// How often a trigger has fired, and how many matches were missed.
+pub(super) fn counts(state: &Value) -> (u64, u64) {
     (state["fired"].as_u64().unwrap(), state["missed"].as_u64().unwrap())
 }
 
@@ -238,6 +239,38 @@ fn a_watch_takes_of_its_users_share() {
     assert_eq!(daemon.tell("GET", "/v1/triggers", None), json!([]));
     assert_eq!(daemon.ask("POST", "/v1/triggers", Some(&new)).0, 200, "root has what there is");
     daemon.stop().expect(0);
+}
+
+#[test]
+fn a_watch_takes_of_its_users_descriptors_until_it_ends() {
+    let rule = json!({"name": "sched_process_exec", "instrumentation": "tracepoint"});
+    let condition = json!({"event_rule_matches": {"domain": "kernel", "rule": rule, "captures": []}});
+    let new = json!({"condition": condition, "actions": [{"do": "notify"}]});
+    // A watch has 64, and each event 4.
+    for limit in ["63", "67"] {
+        let daemon = Daemon::start_with(&["--user-descriptors", limit], 0o022);
+        let (status, answer) = daemon.ask_as(ALICE, "POST", "/v1/triggers", Some(&new));
+        assert_eq!((status, &answer["code"]), (507, &json!("no_memory")), "{answer}");
+        assert_eq!(daemon.tell("GET", "/v1/triggers", None), json!([]));
+        daemon.stop().expect(0);
+    }
+    let daemon = Daemon::start_with(&["--user-descriptors", "68"], 0o022);
+    for _ in 0..10 {
+        let (status, answer) = daemon.ask_as(ALICE, "POST", "/v1/triggers", Some(&new));
+        assert_eq!(status, 200, "{answer}");
+        let more = daemon.ask_as(ALICE, "POST", "/v1/triggers", Some(&of_another_event(&new)));
+        assert_eq!((more.0, &more.1["code"]), (507, &json!("no_memory")), "{more:?}");
+        // All of it is free at once.
+        assert_eq!(daemon.ask_as(ALICE, "DELETE", "/v1/triggers/trigger0", None).0, 200);
+    }
+    daemon.stop().expect(0);
+}
+
+/// The same trigger for another event.
+fn of_another_event(new: &Value) -> Value {
+    let mut new = new.clone();
+    new["condition"]["event_rule_matches"]["rule"]["name"] = "sched_process_exit".into();
+    new
 }
 
 /// Kilobytes of memory that a process has.

@@ -9,7 +9,8 @@ mod of_user;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 pub(super) use of_user::Look;
@@ -23,6 +24,12 @@ use api::trigger::Condition;
 use api::{Code, ControlError};
 use of_user::{UserEvents, rule_of};
 
+const ROOT: u32 = 0;
+/// How often a user whose rules are in use is tried at each look, and how long apart.
+const LOOKS: u32 = 5;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long apart users whose rules are being changed are tried, when another daemon goes on.
+const FINISH_AGAIN: Duration = Duration::from_millis(5);
 /// How many users other than root can have a watch.
 const USERS_MAX: usize = 256;
 
@@ -55,9 +62,9 @@ impl Events {
         lock(&self.users).get(&uid).map(Arc::clone)
     }
 
-    /// Whether there is a rule about programs that may come.
+    /// Whether there is a rule about programs that may come. Such rules are root's alone.
     pub(super) fn waits_for_programs(&self) -> bool {
-        self.all().iter().any(|of| of.waits_for_programs())
+        self.of(ROOT).is_some_and(|of| of.waits_for_programs())
     }
 
     /// Watches for the events of a trigger. Planning takes its time, in which others are not held up.
@@ -80,7 +87,7 @@ impl Events {
             return Ok(Arc::clone(of));
         }
         forget_unused(&mut users);
-        if uid != 0 && users.keys().filter(|uid| **uid != 0).count() >= USERS_MAX {
+        if uid != ROOT && users.keys().filter(|uid| **uid != ROOT).count() >= USERS_MAX {
             let why = format!("{USERS_MAX} users have triggers about events already");
             return Err(ControlError::new(Code::NoMemory, why));
         }
@@ -96,31 +103,61 @@ impl Events {
         }
     }
 
-    /// Notes for the triggers of a user, or of all, what they have missed.
+    /// Notes for the triggers of a user what they have missed, or for those of all whose rules are not in use
+    /// at this moment.
     pub(super) fn note(&self, uid: Option<u32>) {
         match uid {
             Some(uid) => self.of(uid).iter().for_each(|of| of.note()),
-            None => self.all().iter().for_each(|of| of.note()),
+            None => self.all().iter().for_each(|of| of.note_at_once()),
         }
     }
 
-    /// Looks at the counts of all rules, and notes what was missed. Gives what is found of each trigger, but
-    /// not of users whose rules are being changed at this moment.
-    pub(super) fn look(&self) -> Vec<Look> {
+    /// Looks at the counts of all rules, notes what was missed, and gives what is found of each trigger to
+    /// `each`, for one user after the other. Users whose rules are in use all the time have their turn when
+    /// this is called again.
+    pub(super) fn look(&self, each: &mut dyn FnMut(Look)) {
         forget_unused(&mut lock(&self.users));
-        self.all().iter().flat_map(|of| of.look()).collect()
+        let mut left = self.all();
+        for _ in 0..LOOKS {
+            left.retain(|of| match of.look() {
+                Some(found) => {
+                    found.into_iter().for_each(&mut *each);
+                    false
+                }
+                None => true,
+            });
+            if left.is_empty() {
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// There are other programs: watches for those of their markers that rules mean, and no longer for those
     /// of programs that are gone.
     pub(super) fn follow(&self, triggers: &Arc<Triggers>, world: &World) {
-        side_by_side(&self.all(), |of| of.follow(triggers, world));
+        if let Some(of) = self.of(ROOT) {
+            of.follow(triggers, world);
+        }
     }
 
-    /// Watches for nothing any more. What has come by now fires, or is noted as missed. Users are finished
-    /// with side by side.
-    pub(super) fn finish(&self, triggers: &Arc<Triggers>) {
-        side_by_side(&self.all(), |of| of.finish(triggers));
+    /// Watches for nothing any more. What has come by now fires, or is noted as missed. Gives the users whose
+    /// rules were still being changed at the deadline: what has come of their events is not known.
+    pub(super) fn finish(&self, triggers: &Arc<Triggers>, deadline: Instant) -> Vec<u32> {
+        let mut users: Vec<_> = lock(&self.users).iter().map(|(uid, of)| (*uid, Arc::clone(of))).collect();
+        loop {
+            let left = Mutex::new(Vec::new());
+            side_by_side(&users, |(uid, of)| {
+                if !of.finish(triggers, deadline) {
+                    lock(&left).push((*uid, Arc::clone(of)));
+                }
+            });
+            users = left.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if users.is_empty() || Instant::now() >= deadline {
+                return users.into_iter().map(|(uid, _)| uid).collect();
+            }
+            std::thread::sleep(FINISH_AGAIN);
+        }
     }
 
     /// Ends all of it, because the daemon ends.
@@ -130,7 +167,7 @@ impl Events {
     }
 }
 
-/// Forgets users without rules, with whom nobody is busy: who is has got them under the same lock.
+/// Forgets users without rules that no thread uses. Threads take them under the same lock.
 fn forget_unused(users: &mut BTreeMap<u32, Arc<UserEvents>>) {
     users.retain(|_, of| Arc::strong_count(of) > 1 || of.is_used());
 }
@@ -152,6 +189,7 @@ mod tests {
         assert!(events.of_new(last + 1).is_ok());
         assert!(events.of(last).is_none());
         drop(busy);
-        assert!(events.look().is_empty() && events.all().is_empty());
+        events.look(&mut |_| unreachable!());
+        assert!(events.all().is_empty());
     }
 }

@@ -69,8 +69,8 @@ struct Shared {
     /// What the engine watches: the events that there were when a rule was added, and others that have come
     /// since. Each marker of a program is one.
     parts: Vec<Part>,
-    /// Parts that are gone, whose last matches may not have been told yet, and their counts then.
-    leaving: Vec<(RuleId, Counts)>,
+    /// Parts that are gone, whose last matches may not have been told yet.
+    leaving: Vec<Leaving>,
     /// Matches of parts that are gone.
     past: Counts,
     triggers: Vec<Subscriber>,
@@ -82,8 +82,18 @@ struct Part {
     id: Option<RuleId>,
     events: usize,
     /// The descriptors of its programs.
-    _files: Option<Held>,
+    files: Option<Held>,
     about: About,
+}
+
+/// A part that is gone.
+#[derive(Debug)]
+struct Leaving {
+    id: RuleId,
+    /// Its counts then.
+    before: Counts,
+    /// The descriptors of its programs, until the engine has closed them.
+    files: Option<Held>,
 }
 
 /// What a part is about, with what was planned.
@@ -121,9 +131,15 @@ impl From<WatchCounts> for Counts {
 /// A watch, with the thread that waits for it.
 #[derive(Debug)]
 struct Running {
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<HeldWatch>>,
     ends: Notice,
-    /// What the watch takes.
+}
+
+/// A watch, with what it takes.
+#[derive(Debug)]
+struct HeldWatch {
+    // First: what it takes is given back when it is closed.
+    watch: Watch,
     _held: (Memory, Held),
 }
 
@@ -137,6 +153,9 @@ pub(in crate::triggers) struct Look {
     /// Whether there are more of which nothing was told.
     pub(in crate::triggers) has_missed: bool,
 }
+
+/// Another thread uses the watch.
+struct InUse;
 
 /// The rule of a condition, with what it captures.
 pub(super) fn rule_of(condition: &Condition) -> Option<(Domain, &EventRule, &[String])> {
@@ -201,9 +220,9 @@ impl UserEvents {
 
     /// Adds a trigger to a rule that is watched already; `false` if the rule is not.
     fn subscribe(&self, state: &mut State, key: &str, entry: &Arc<Entry>) -> bool {
-        let running = state.running.clone();
-        let Some(shared) = state.rules.get_mut(key) else { return false };
-        let before = shared.counts(running.as_deref());
+        let State { running, rules, .. } = state;
+        let Some(shared) = rules.get_mut(key) else { return false };
+        let before = shared.counts(lock_watch(running.as_ref()).as_deref().and_then(Option::as_ref));
         shared.triggers.push(Subscriber::new(entry, before));
         let (ids, entries) = (shared.ids(), shared.entries());
         self.change_targets(|targets| {
@@ -229,7 +248,7 @@ impl UserEvents {
         state.planning += 1;
         drop(state);
         let planned = running.and_then(|running| {
-            let options = lock(&running.watch).as_ref().map(|watch| watch.options().clone());
+            let options = lock(&running.watch).as_ref().map(|of| of.watch.options().clone());
             planned(&options.ok_or_else(ended)?, captures, parts)
         });
         let mut state = lock(&self.state);
@@ -271,7 +290,7 @@ impl UserEvents {
                     (None, 0, None)
                 }
             };
-            shared.parts.push(Part { id, events, _files: files, about });
+            shared.parts.push(Part { id, events, files, about });
         }
         self.change_targets(|targets| refused.iter().for_each(|(id, _)| drop(targets.remove(id))));
         if refused.len() as RuleId == count
@@ -299,7 +318,7 @@ impl UserEvents {
         for note in notes {
             log(&format!("{}: {note}", shared.told()));
         }
-        let added = lock(&running.watch).as_mut().ok_or_else(ended)?.add(id, rule);
+        let added = lock(&running.watch).as_mut().ok_or_else(ended)?.watch.add(id, rule);
         let left_out = added.map_err(|error| {
             let code = match error {
                 WatchError::NoRoom { .. } => Code::NoMemory,
@@ -329,7 +348,8 @@ impl UserEvents {
         let watch = Watch::start(options).map_err(|error| failed(&error))?;
         let descriptor = watch.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let ends = Notice::new().map_err(|error| failed(&error))?;
-        let running = Arc::new(Running { watch: Mutex::new(Some(watch)), ends, _held: held });
+        let watch = Mutex::new(Some(HeldWatch { watch, _held: held }));
+        let running = Arc::new(Running { watch, ends });
         let (of, targets) = (Arc::clone(&running), Arc::clone(&self.targets));
         let triggers = Arc::downgrade(triggers);
         let thread = std::thread::Builder::new().name("watch".into());
@@ -348,58 +368,67 @@ impl UserEvents {
         let Some((domain, rule, captures)) = rule_of(&entry.condition) else { return };
         let key = serde_json::to_string(&(domain, rule, captures)).unwrap_or_default();
         let mut state = lock(&self.state);
-        let running = state.running.clone();
-        let Some(shared) = state.rules.get_mut(&key) else { return };
-        shared.note(running.as_deref());
+        let State { running, rules, .. } = &mut *state;
+        let Some(shared) = rules.get_mut(&key) else { return };
+        shared.note(lock_watch(running.as_ref()).as_deref().and_then(Option::as_ref));
         shared.triggers.retain(|of| !Arc::ptr_eq(&of.entry, entry));
         let (mut ids, entries) = (shared.ids(), shared.entries());
-        ids.extend(shared.leaving.iter().map(|(id, _)| *id));
+        ids.extend(shared.leaving.iter().map(|of| of.id));
         if !entries.is_empty() {
             self.change_targets(|targets| {
                 targets.extend(ids.into_iter().map(|id| (id, entries.clone())));
             });
             return;
         }
-        state.rules.remove(&key);
+        let removed = rules.remove(&key);
         Self::end_if_unused(&mut state);
         if let Some(running) = &state.running
-            && let Some(watch) = &mut *lock(&running.watch)
+            && let Some(HeldWatch { watch, .. }) = &mut *lock(&running.watch)
         {
             for id in &ids {
                 // What is not there is not watched.
                 let _ = watch.remove(*id);
             }
         }
+        // Its programs are closed, and its descriptors free.
+        drop(removed);
         drop(state);
         self.change_targets(|targets| ids.iter().for_each(|id| drop(targets.remove(id))));
     }
 
-    /// What is there, unless it is being changed at this moment: adding many events takes its time.
-    fn settled(&self) -> Option<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// Notes for triggers what they have missed. Waits for rules that are being changed, and matches that are
+    /// being told.
+    pub(super) fn note(&self) {
+        let state = lock(&self.state);
+        let watch = lock_watch(state.running.as_ref());
+        let watch = watch.as_deref().and_then(Option::as_ref);
+        for shared in state.rules.values() {
+            shared.note(watch);
         }
     }
 
-    /// Notes for triggers what they have missed, unless rules are being changed at this moment.
-    pub(super) fn note(&self) {
-        let Some(state) = self.settled() else { return };
-        for shared in state.rules.values() {
-            shared.note(state.running.as_deref());
+    /// The same, unless that would have to wait.
+    pub(super) fn note_at_once(&self) {
+        if let Some(state) = try_lock(&self.state)
+            && let Ok(watch) = try_lock_watch(state.running.as_ref())
+        {
+            let watch = watch.as_deref().and_then(Option::as_ref);
+            for shared in state.rules.values() {
+                shared.note(watch);
+            }
         }
     }
 
     /// Looks at the counts of all rules, and notes what was missed. Gives what is found of each trigger;
-    /// nothing if rules are being changed at this moment.
-    pub(super) fn look(&self) -> Vec<Look> {
-        let Some(mut state) = self.settled() else { return Vec::new() };
+    /// nothing if that would have to wait.
+    pub(super) fn look(&self) -> Option<Vec<Look>> {
+        let mut state = try_lock(&self.state)?;
+        let State { running, rules, looked, .. } = &mut *state;
+        let watch = try_lock_watch(running.as_ref()).ok()?;
+        let watch = watch.as_deref().and_then(Option::as_ref);
         let now = Instant::now();
-        let before = state.looked.replace(now);
-        let elapsed = before.map_or(Duration::from_secs(1), |before| now - before);
-        let running = state.running.clone();
-        state.rules.values_mut().flat_map(|shared| shared.look(running.as_deref(), elapsed)).collect()
+        let elapsed = looked.replace(now).map_or(Duration::from_secs(1), |before| now - before);
+        Some(rules.values_mut().flat_map(|shared| shared.look(watch, elapsed)).collect())
     }
 
     /// There are other programs: watches for those of their markers that rules mean, and no longer for those
@@ -414,10 +443,12 @@ impl UserEvents {
             // Their last matches have been told by now.
             let told = std::mem::take(&mut shared.leaving);
             if !told.is_empty() {
-                self.change_targets(|targets| told.iter().for_each(|(id, _)| drop(targets.remove(id))));
+                self.change_targets(|targets| told.iter().for_each(|of| drop(targets.remove(&of.id))));
             }
-            let new = shared.follow(rules, running.as_deref());
-            gone.extend(shared.leaving.iter().map(|(id, before)| (key.clone(), *id, *before)));
+            let watch = lock_watch(running.as_ref());
+            let new = shared.follow(rules, watch.as_deref().and_then(Option::as_ref));
+            drop(watch);
+            gone.extend(shared.leaving.iter().map(|of| (key.clone(), of.id, of.before)));
             if !new.is_empty() {
                 wanted.push((key.clone(), shared.captures.clone(), parts_of(Domain::User, new)));
             }
@@ -448,41 +479,46 @@ impl UserEvents {
             // Locked for each part, so that triggers fire in between.
             let mut watch = lock(&running.watch);
             let Some(of) = watch.as_mut() else { return };
-            let Ok(last) = of.remove(id) else { continue };
+            let Ok(last) = of.watch.remove(id) else { continue };
             drop(watch);
             if let Some(shared) = lock(&self.state).rules.get_mut(&key) {
                 let last = Counts::from(last);
                 shared.past.all += last.all.saturating_sub(before.all);
                 shared.past.untold += last.untold.saturating_sub(before.untold);
+                // Its programs are closed.
+                shared.leaving.iter_mut().filter(|of| of.id == id).for_each(|of| of.files = None);
             }
         }
     }
 
-    /// Watches for nothing any more. What has come by now fires, or is noted as missed.
-    pub(super) fn finish(&self, triggers: &Arc<Triggers>) {
-        let state = lock(&self.state);
-        let Some(running) = &state.running else { return };
-        if let Some(watch) = lock(&running.watch).as_mut() {
-            watch.silence();
+    /// Watches for nothing any more. What has come by now fires, or is noted as missed if it is not read at
+    /// the deadline. `false` if rules are being changed at this moment: then all is as before.
+    pub(super) fn finish(&self, triggers: &Arc<Triggers>, deadline: Instant) -> bool {
+        let Some(state) = try_lock(&self.state) else { return false };
+        let Some(running) = &state.running else { return true };
+        if let Some(of) = lock(&running.watch).as_mut() {
+            of.watch.silence();
         }
         let targets = Arc::clone(&lock(&self.targets));
-        let deadline = Instant::now() + LAST_MATCHES;
-        let waits = || state.rules.values().any(|shared| shared.counts(Some(running)).waiting != 0);
+        let deadline = deadline.min(Instant::now() + LAST_MATCHES);
+        let counts = |shared: &Shared| shared.counts(lock(&running.watch).as_ref());
+        let waits = || state.rules.values().any(|shared| counts(shared).waiting != 0);
         while waits() && Instant::now() < deadline {
             let Some(Ok(())) = lock(&running.watch)
                 .as_mut()
-                .map(|watch| watch.take(&mut |found| fire(triggers, &targets, found)))
+                .map(|of| of.watch.take(&mut |found| fire(triggers, &targets, found)))
             else {
                 break;
             };
             std::thread::sleep(LOOK_INTERVAL);
         }
         for shared in state.rules.values() {
-            let now = shared.counts(Some(running));
+            let now = counts(shared);
             shared.note_as(Counts { untold: now.untold + now.waiting, ..now });
         }
         drop(state);
         self.end();
+        true
     }
 
     /// Ends the watch if no rule has events.
@@ -492,18 +528,17 @@ impl UserEvents {
             && state.planning == 0
             && let Some(running) = state.running.take()
         {
-            running.ends.tell();
+            running.end();
         }
     }
 
     /// Ends all of it, because the daemon ends.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
-        state.rules.clear();
         if let Some(running) = state.running.take() {
-            running.ends.tell();
-            drop(lock(&running.watch).take());
+            running.end();
         }
+        state.rules.clear();
     }
 }
 
@@ -585,7 +620,7 @@ impl Shared {
 
     /// Takes out the parts that are about nothing of these rules. Gives the rules that no part is about: a
     /// program is watched wherever it is, once. One that was refused is tried again where it is elsewhere.
-    fn follow(&mut self, rules: Vec<(Key, RuleSpec)>, running: Option<&Running>) -> Vec<(Key, RuleSpec)> {
+    fn follow(&mut self, rules: Vec<(Key, RuleSpec)>, watch: Option<&HeldWatch>) -> Vec<(Key, RuleSpec)> {
         let now: BTreeMap<&Key, &What> = rules.iter().map(|(key, rule)| (key, &rule.what)).collect();
         let stays = |part: &Part| {
             let is_there =
@@ -595,12 +630,13 @@ impl Shared {
         let (stay, gone): (Vec<Part>, Vec<Part>) =
             std::mem::take(&mut self.parts).into_iter().partition(stays);
         self.parts = stay;
-        for id in gone.iter().filter_map(|part| part.id) {
+        for Part { id, files, .. } in gone {
+            let Some(id) = id else { continue };
             // What waits is told yet, or counted when the part is removed.
-            let before = Self::counts_of([id].into_iter(), running);
+            let before = Self::counts_of([id].into_iter(), watch);
             self.past.all += before.all;
             self.past.untold += before.untold;
-            self.leaving.push((id, before));
+            self.leaving.push(Leaving { id, before, files });
         }
         rules.into_iter().filter(|(key, _)| !self.is_about(key)).collect()
     }
@@ -621,17 +657,15 @@ impl Shared {
     }
 
     /// What is known of its matches.
-    fn counts(&self, running: Option<&Running>) -> Counts {
-        let now = Self::counts_of(self.ids().into_iter(), running);
+    fn counts(&self, watch: Option<&HeldWatch>) -> Counts {
+        let now = Self::counts_of(self.ids().into_iter(), watch);
         Counts { all: self.past.all + now.all, untold: self.past.untold + now.untold, waiting: now.waiting }
     }
 
-    fn counts_of(ids: impl Iterator<Item = RuleId>, running: Option<&Running>) -> Counts {
+    fn counts_of(ids: impl Iterator<Item = RuleId>, watch: Option<&HeldWatch>) -> Counts {
         let mut sums = Counts::default();
-        let Some(running) = running else { return sums };
-        let watch = lock(&running.watch);
-        let Some(watch) = watch.as_ref() else { return sums };
-        for counts in ids.filter_map(|id| watch.counts(id)).map(Counts::from) {
+        let Some(HeldWatch { watch, .. }) = watch else { return sums };
+        for counts in ids.filter_map(|id| watch.counts_without_skips(id)).map(Counts::from) {
             sums.all += counts.all;
             sums.untold += counts.untold;
             sums.waiting += counts.waiting;
@@ -640,8 +674,8 @@ impl Shared {
     }
 
     /// Notes for its triggers what they have missed; gives the counts.
-    fn note(&self, running: Option<&Running>) -> Counts {
-        let now = self.counts(running);
+    fn note(&self, watch: Option<&HeldWatch>) -> Counts {
+        let now = self.counts(watch);
         self.note_as(now);
         now
     }
@@ -653,8 +687,8 @@ impl Shared {
     }
 
     /// The same; gives what has become of its triggers since the last look.
-    fn look(&mut self, running: Option<&Running>, elapsed: Duration) -> Vec<Look> {
-        let now = self.note(running);
+    fn look(&mut self, watch: Option<&HeldWatch>, elapsed: Duration) -> Vec<Look> {
+        let now = self.note(watch);
         let look = |of: &mut Subscriber| {
             let look = Look {
                 entry: Arc::clone(&of.entry),
@@ -684,7 +718,7 @@ impl Running {
             let Some(of) = watch.as_mut() else { break };
             // Those of all rules that may be told: who adds one has put it there before.
             let targets = Arc::clone(&lock(targets));
-            let taken = of.take(&mut |found| fire(&triggers, &targets, found));
+            let taken = of.watch.take(&mut |found| fire(&triggers, &targets, found));
             drop(watch);
             if let Err(error) = taken {
                 log(&format!("triggers do not fire for events any more: {error}"));
@@ -697,6 +731,36 @@ impl Running {
         // Programs are detached.
         drop(lock(&self.watch).take());
     }
+
+    /// Detaches the programs, gives back what the watch takes, and ends the thread.
+    fn end(&self) {
+        self.ends.tell();
+        drop(lock(&self.watch).take());
+    }
+}
+
+/// What a lock protects, unless it is in use at this moment.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+type WatchGuard<'a> = MutexGuard<'a, Option<HeldWatch>>;
+
+/// The watch, if there is one, when nobody else uses it.
+fn lock_watch(running: Option<&Arc<Running>>) -> Option<WatchGuard<'_>> {
+    running.map(|running| lock(&running.watch))
+}
+
+/// The same at once.
+///
+/// # Errors
+/// It is in use at this moment.
+fn try_lock_watch(running: Option<&Arc<Running>>) -> Result<Option<WatchGuard<'_>>, InUse> {
+    running.map(|running| try_lock(&running.watch).ok_or(InUse)).transpose()
 }
 
 /// Fires the triggers of a rule.
@@ -757,7 +821,7 @@ mod tests {
         let part = |id: Option<RuleId>, (key, rule): (Key, RuleSpec)| Part {
             id,
             events: 1,
-            _files: None,
+            files: None,
             about: vec![(key, rule.what)],
         };
         let event_rule = serde_json::json!({"name": "app:*", "instrumentation": "tracepoint"});
@@ -782,7 +846,7 @@ mod tests {
         let new = shared.follow(now.clone(), None);
         assert_eq!(new, [now[1].clone(), now[3].clone()]);
         assert_eq!(shared.ids(), [1]);
-        assert_eq!(shared.leaving.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2]);
+        assert_eq!(shared.leaving.iter().map(|of| of.id).collect::<Vec<_>>(), [2]);
         assert_eq!(shared.parts.len(), 2);
         let counts = shared.counts(None);
         assert_eq!((counts.all, counts.untold), (5, 2));
@@ -794,5 +858,19 @@ mod tests {
         assert_eq!(parts_of(Domain::User, rules()).len(), 2);
         assert_eq!(parts_of(Domain::Kernel, rules()).len(), 1);
         assert!(parts_of(Domain::User, Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_rules_that_are_being_changed() {
+        let shares = || (Arc::new(Shares::new(u64::MAX, 2)), Descriptors::new(None));
+        let triggers = Arc::new(Triggers::new(Arc::default(), shares()));
+        let of = UserEvents::new(1000, shares());
+        let changing = lock(&of.state);
+        assert!(of.look().is_none());
+        of.note_at_once();
+        assert!(!of.finish(&triggers, Instant::now()));
+        drop(changing);
+        assert!(of.look().is_some_and(|found| found.is_empty()));
+        assert!(of.finish(&triggers, Instant::now()));
     }
 }
