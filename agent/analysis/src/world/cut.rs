@@ -6,7 +6,7 @@ use std::io::Cursor;
 use super::says::{EVENTS, SYMBOLS, format};
 use super::{BEGIN, CPUS, Kind, Made, Says, World};
 use ftrace_event::Endian;
-use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent, LedgerSilent, Losses, VERSION};
+use tracedat::ledger::{Ledger, LedgerCpu, LedgerEvent, LedgerSilent, Losses, Pause, VERSION};
 use tracedat::page::{PageBuilder, Push};
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout};
 
@@ -44,9 +44,17 @@ pub enum How {
     Buffers,
     /// A flight recorder kept the last records.
     Ring,
+    /// Another recorder, whose files do not say what was recorded, recorded some events.
+    Untold,
+    /// Some events were added, or removed, while it recorded.
+    Changed,
+    /// It was paused.
+    Paused,
+    /// A page cannot be read.
+    Damaged,
 }
 
-/// All of them.
+/// Those in which all that is recorded goes by the same rules from the beginning to the end.
 pub const HOWS: [How; 13] = [
     How::Kinds,
     How::Process,
@@ -62,6 +70,9 @@ pub const HOWS: [How; 13] = [
     How::Buffers,
     How::Ring,
 ];
+
+/// The others.
+pub const UNEVEN_HOWS: [How; 4] = [How::Untold, How::Changed, How::Paused, How::Damaged];
 
 /// Events that say whose numbers are.
 pub(crate) const OF_LIVES: [Kind; 6] =
@@ -110,6 +121,13 @@ pub struct Part {
     every_thread: Vec<Kind>,
     /// By buffer, what became of each record.
     fates: Vec<Vec<Fate>>,
+    /// Whether the file has a ledger.
+    has_ledger: bool,
+    /// When events were added and removed.
+    changes: BTreeMap<Kind, (Option<u64>, Option<u64>)>,
+    pauses: Vec<Pause>,
+    /// A page of a CPU, by its place, that cannot be read.
+    damaged: Option<(u32, u64)>,
 }
 
 impl Part {
@@ -126,8 +144,16 @@ impl Part {
             let of_event = fates.last().copied().filter(|of| made.kind() == Kind::Stack && *of != Fate::Kept);
             fates.push(of_event.unwrap_or(own));
         }
-        let (only, filters, every_thread) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { only, filters, every_thread, fates: vec![fates] }
+        Self {
+            only: Vec::new(),
+            filters: BTreeMap::new(),
+            every_thread: Vec::new(),
+            fates: vec![fates],
+            has_ledger: true,
+            changes: BTreeMap::new(),
+            pauses: Vec::new(),
+            damaged: None,
+        }
     }
 
     /// One without an event.
@@ -267,6 +293,47 @@ impl Part {
                     },
                 )
             }
+            How::Untold => {
+                let left_out = Self::some_kinds(world, 4);
+                let is_out = |made: &Made| left_out.contains(&made.kind());
+                let part = Self::of(world, |_, made| if is_out(made) { Fate::NotAsked } else { Fate::Kept });
+                Self { has_ledger: false, ..part }
+            }
+            How::Changed => {
+                let (kinds, last) =
+                    (Self::some_kinds(world, 4), world.made.last().map_or(0, |made| made.time));
+                let mut changes = BTreeMap::new();
+                for kind in kinds {
+                    let at = Some(world.below(last));
+                    changes.insert(kind, if world.below(2) == 0 { (at, None) } else { (None, at) });
+                }
+                let part = Self::of(world, |_, made| {
+                    let (since, until) = changes.get(&made.kind()).copied().unwrap_or_default();
+                    let is_in = since.is_none_or(|since| made.time >= since)
+                        && until.is_none_or(|until| made.time < until);
+                    if is_in { Fate::Kept } else { Fate::NotAsked }
+                });
+                Self { changes, ..part }
+            }
+            How::Paused => {
+                let last = world.made.last().map_or(0, |made| made.time);
+                let from = world.below(last);
+                let to = from + world.below(last / 4);
+                // One CPU stops and goes on after the other.
+                let borders: Vec<_> =
+                    (0..CPUS).map(|_| (from + world.below(20), to.saturating_sub(world.below(20)))).collect();
+                let part = Self::of(world, |_, made| {
+                    let (stops, goes_on) = borders[made.cpu as usize];
+                    let is_out = (stops..goes_on).contains(&made.time);
+                    if is_out { Fate::NotAsked } else { Fate::Kept }
+                });
+                let pause = Pause { from_ns: BEGIN + from, to_ns: Some(BEGIN + to) };
+                Self { pauses: vec![pause], ..part }
+            }
+            How::Damaged => {
+                let damaged = Some((world.below(CPUS as u64) as u32, world.below(3)));
+                Self { damaged, ..Self::whole(world) }
+            }
         }
     }
 
@@ -343,20 +410,33 @@ impl Part {
         writer.section(Section::kallsyms(endian, SYMBOLS.as_bytes()).unwrap()).unwrap();
         writer.option(&FileOption::TraceClock("local [mono]".to_owned())).unwrap();
         writer.option(&FileOption::Uname("Linux made 6.12.0 x86_64".to_owned())).unwrap();
-        let bytes = self.ledger(world).to_bytes();
-        writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes }).unwrap();
+        if self.has_ledger {
+            let bytes = self.ledger(world).to_bytes();
+            writer.option(&FileOption::Unknown { id: OptionId::LEDGER, bytes }).unwrap();
+        }
+        let mut damaged = None;
         for (name, fates) in ["", "other"].into_iter().zip(&self.fates) {
             let buffer = Buffer { name, clock: "mono", page_size: PAGE };
             let mut buffer = writer.begin_buffer(buffer).unwrap();
             for cpu in 0..CPUS as u32 {
                 let pages = pages(world, fates, cpu);
+                if let Some((_, place)) = self.damaged.filter(|(of, _)| *of == cpu) {
+                    let mut all = pages.chunks(PAGE as usize).cycle();
+                    damaged = all.nth(place as usize).map(<[u8]>::to_vec);
+                }
                 if !pages.is_empty() {
                     buffer.write_cpu(cpu, pages.as_slice()).unwrap();
                 }
             }
             buffer.finish().unwrap();
         }
-        writer.finish().unwrap().into_inner()
+        let mut bytes = writer.finish().unwrap().into_inner();
+        if let Some(page) = damaged {
+            let at = bytes.windows(page.len()).position(|of| of == page).unwrap();
+            // Behind its time, its header says that it has more than a page.
+            bytes[at + 8..at + 12].fill(0xff);
+        }
+        bytes
     }
 
     fn ledger(&self, world: &World) -> Ledger {
@@ -389,8 +469,11 @@ impl Part {
             for kind in kinds.into_values() {
                 let of = |fate| count(&|made| made.kind() == kind, fate);
                 let lost = ["ring_full", "rate_limit"].map(|cause| (cause.to_owned(), of(Fate::Lost(cause))));
+                let (since, until) = self.changes.get(&kind).copied().unwrap_or_default();
                 let row = LedgerEvent {
                     channel: channel.clone(),
+                    since_ns: since.map(|since| BEGIN + since),
+                    until_ns: until.map(|until| BEGIN + until),
                     event: kind.event(),
                     id: kind.id(),
                     recorded: of(Fate::Kept) + of(Fate::Overwritten),
@@ -418,6 +501,7 @@ impl Part {
             cpus,
             events: Some(events),
             silent: Some(silent),
+            pauses: self.pauses.clone(),
             ..Ledger::default()
         }
     }

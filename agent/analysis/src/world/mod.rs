@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 #[cfg(test)]
 pub(crate) use self::cut::OF_LIVES;
-pub use self::cut::{HOWS, How, Part};
+pub use self::cut::{HOWS, How, Part, UNEVEN_HOWS};
 pub(crate) use self::says::{Kind, Says};
 pub use self::spans::{Span, Takes, What};
 use crate::answers::{Random, Tid};

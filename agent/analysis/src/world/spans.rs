@@ -131,6 +131,25 @@ impl World {
         spans
     }
 
+    /// When threads reclaimed memory: a thread, a begin and an end, by the clock of recordings.
+    pub fn reclaims(&self) -> Vec<(u64, u64, u64)> {
+        let mut begins = BTreeMap::new();
+        let mut reclaims = Vec::new();
+        for made in &self.made {
+            let (at, of) = (BEGIN + made.time, u64::from(made.tid));
+            match &made.says {
+                Says::ReclaimBegin => {
+                    begins.insert(of, at);
+                }
+                Says::ReclaimEnd { .. } => {
+                    reclaims.extend(begins.remove(&of).map(|begin| (of, begin, at)));
+                }
+                _ => {}
+            }
+        }
+        reclaims
+    }
+
     /// Which threads got the number of another one.
     pub fn takes(&self) -> Vec<Takes> {
         let mut renamed = BTreeMap::new();

@@ -3,7 +3,7 @@
 use prost::encoding::{bool, uint32};
 
 use super::SEQUENCE;
-use super::event::{Encoder, Interned};
+use super::event::{Encoder, Interned, Released};
 use super::packet::{CLEARED, InternedData, NEEDS, Packet};
 use recording::ExportError;
 use tracedat::reader::Record;
@@ -63,6 +63,12 @@ impl Bundle {
         self.begin.get_or_insert(record.timestamp);
         self.after_loss |= record.missed.is_some();
         encoder.encode(record, &mut self.interned, &mut self.events);
+    }
+
+    /// Adds a beginning of its CPU that has waited, at a time.
+    pub(super) fn add_released(&mut self, released: &Released, encoder: &mut Encoder<'_>, time: u64) {
+        self.begin.get_or_insert(time);
+        encoder.encode_released(released, &mut self.interned, &mut self.events);
     }
 
     /// Notes that events were lost behind the last record, when that was written.

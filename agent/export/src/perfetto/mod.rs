@@ -15,10 +15,16 @@
 //! | threads and processes at the start | `ProcessTree` |
 //! | the clock's distance to wall time | `ClockSnapshot`; the recording's clock is the trace's, which Perfetto calls BOOTTIME |
 //! | losses | the bundle's mark, and `FtraceStats` with the number of each CPU |
+//! | a beginning whose end may be missing | Perfetto's own event, written when its end comes; a generic event if none comes |
 
 mod bundle;
 mod calls;
+#[cfg(test)]
+mod drawn;
 mod event;
+mod held;
+#[cfg(test)]
+mod metamorphic;
 mod packet;
 mod table;
 
@@ -31,8 +37,9 @@ use self::event::Encoder;
 use self::packet::{Clocks, FtraceStats, Packet, SystemInfo, tree_of};
 use ftrace_event::SymbolTable;
 use recording::snapshot::Snapshot;
-use recording::{Description, ExportError, Format, Job, Recording, staging};
+use recording::{Description, ExportError, Format, Job, Recording, Seen, staging};
 use stdx::output::Directory;
+use tracedat::reader::Record;
 
 /// The name of the file in the directory that it is written in.
 const FILE: &str = "trace";
@@ -119,14 +126,25 @@ fn write_events(
     let symbols = SymbolTable::parse(recording.file().kallsyms().unwrap_or_default());
     let mut encoder = Encoder::new(recording, &symbols);
     let mut bundles: HashMap<u32, Bundle> = HashMap::new();
-    recording.each_record(job, |record| {
-        let bundle = bundles.entry(record.cpu).or_insert_with(|| Bundle::new(record.cpu));
-        if bundle.is_full() || record.missed.is_some() || bundle.is_older_than(record.timestamp, WINDOW) {
-            bundle.write(|packet| writer.packet(packet))?;
+    let mut ends = Ends::of(recording, &mut encoder);
+    let mut now = 0;
+    recording.each_record_or_gap(job, |seen| {
+        match seen {
+            Seen::Record(record) => {
+                now = record.timestamp;
+                let bundle = bundles.entry(record.cpu).or_insert_with(|| Bundle::new(record.cpu));
+                if bundle.is_full() || record.missed.is_some() || bundle.is_older_than(now, WINDOW) {
+                    bundle.write(|packet| writer.packet(packet))?;
+                }
+                bundle.add(record, &mut encoder);
+                ends.pass(record, &mut encoder);
+            }
+            Seen::Gap(gap) => encoder.begin_gap(gap.buffer, gap.cpu),
         }
-        bundle.add(record, &mut encoder);
-        Ok(())
+        add_released(&mut encoder, &mut bundles, now, writer)
     })?;
+    encoder.finish();
+    add_released(&mut encoder, &mut bundles, now, writer)?;
     let lost = recording.cpu_streams().iter().filter(|of| of.lost_at_end().is_some()).map(|of| of.cpu);
     let lost: BTreeSet<u32> = lost.collect();
     for cpu in &lost {
@@ -141,6 +159,62 @@ fn write_events(
             bundle.write(|packet| writer.packet(packet))?;
         }
     }
-    job.merge_not_carried(encoder.take_not_carried());
+    job.merge_not_carried(encoder.take_not_carried(recording));
     Ok(())
+}
+
+/// Adds what waited for its end to the bundles of its CPUs.
+fn add_released(
+    encoder: &mut Encoder<'_>,
+    bundles: &mut HashMap<u32, Bundle>,
+    now: u64,
+    writer: &mut Writer<'_>,
+) -> Result<(), ExportError> {
+    while let Some(released) = encoder.released() {
+        let bundle = bundles.entry(released.cpu()).or_insert_with(|| Bundle::new(released.cpu()));
+        if bundle.is_full() {
+            bundle.write(|packet| writer.packet(packet))?;
+        }
+        bundle.add_released(&released, encoder, now);
+    }
+    Ok(())
+}
+
+/// Where the records of CPUs end behind which events were lost.
+struct Ends {
+    /// By buffer and CPU, which of `left` it is.
+    streams: HashMap<(usize, u32), usize>,
+    /// How many records are left.
+    left: Vec<u64>,
+}
+
+impl Ends {
+    /// Of a recording. A CPU without records has lost all of its events.
+    fn of(recording: &Recording<'_>, encoder: &mut Encoder<'_>) -> Self {
+        let mut ends = Self { streams: HashMap::new(), left: Vec::new() };
+        for stream in recording.cpu_streams().iter().filter(|stream| stream.lost_at_end().is_some()) {
+            if stream.counts.events == 0 {
+                // No buffer has this number, and none of its records ends the gap.
+                encoder.begin_gap(usize::MAX, stream.cpu);
+            }
+            ends.streams.extend(stream.parts().iter().map(|buffer| ((*buffer, stream.cpu), ends.left.len())));
+            ends.left.push(stream.counts.events);
+        }
+        ends
+    }
+
+    /// Takes a record.
+    fn pass(&mut self, record: &Record<'_>, encoder: &mut Encoder<'_>) {
+        if self.left.is_empty() {
+            return;
+        }
+        let stream = (record.buffer, record.cpu);
+        let left = self.streams.get(&stream).and_then(|stream| self.left.get_mut(*stream));
+        if let Some(left) = left {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                encoder.begin_gap(record.buffer, record.cpu);
+            }
+        }
+    }
 }
