@@ -9,7 +9,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    sessions::{Model, Program, World, spec},
+    sessions::{KnownPrograms, Model, Program, World, spec},
     triggers,
 };
 use ::spec::EventName;
@@ -62,11 +62,8 @@ fn world() -> World {
     let markers = BTreeSet::from([("app".to_owned(), "one".to_owned())]);
     let program =
         Program { path: PathBuf::from("/bin/app"), identity: Identity::Inode(1, 2), markers, file: None };
-    World {
-        catalogue: Catalogue::new(names.collect(), "", "", ""),
-        programs: Arc::new(vec![Arc::new(program)]),
-        generation: 1,
-    }
+    let known = KnownPrograms { programs: Arc::new(vec![Arc::new(program)]), generation: 1 };
+    World::new(Arc::new(Catalogue::new(names.collect(), "", "", "")), known, Arc::default())
 }
 
 fn request(model: &mut Option<Model>, uid: u32, asked: (&[u8], &[&str], &[u8])) -> Answer {

@@ -27,8 +27,6 @@ use super::{
 use ::spec::{Known, RuleSpec, What};
 use api::{Channel, Code, ControlError, Domain, EventLoss, Format};
 use capture::HandOver;
-use kernel::events::Catalogue;
-use kernel::tracefs::Tracefs;
 
 type Answer<T = ()> = Result<T, ControlError>;
 
@@ -410,13 +408,6 @@ fn pauses(model: &Model) -> bool {
         Format::Lttng => !model.channels().any(overwrites),
         Format::TraceDat => false,
     }
-}
-
-/// The events of this kernel.
-pub(super) fn catalogue() -> Answer<Catalogue> {
-    let unreadable = |error: String| ControlError::new(Code::StartKernel, error);
-    let tracefs = Tracefs::open().map_err(|error| unreadable(error.to_string()))?;
-    Catalogue::read(&tracefs).map_err(|error| unreadable(error.to_string()))
 }
 
 #[cfg(test)]

@@ -36,10 +36,10 @@ use super::{
     notes::RecordingNotes,
     notifications::{Listening, Notifications},
     peer::Peer,
-    recording::{Recording, catalogue},
+    recording::Recording,
     recovery::{Notes, Recoveries},
     relay::{Abilities, Places},
-    sessions::{Finder, KnownPrograms, Model, Programs, Wanted, World, spec},
+    sessions::{Finder, KnownPrograms, Model, Programs, Selections, Wanted, World, spec},
     shares::{Share, Shares},
     triggers::{self, Counted, HandedTrigger, Triggers, sampled_session, waits_for_programs},
     user::Owner,
@@ -51,6 +51,7 @@ use api::{
     SessionMode, Stopped, Summary, Trigger,
 };
 use capture::{HandOver, Notice};
+use kernel::{events::Catalogue, tracefs::Tracefs};
 use lttng_live::Offer;
 use stdx::terminal::SafeWriter;
 use stdx::utc;
@@ -78,6 +79,8 @@ pub(super) struct Registry {
     /// Taken by who reads maps, of a user or of all.
     reading: Mutex<BTreeMap<Option<u32>, Arc<Mutex<()>>>>,
     finder: Arc<Finder>,
+    /// The kernel's events, as they were when somebody looked last.
+    catalogue: Mutex<Arc<Catalogue>>,
     /// The state of programs that triggers know of.
     followed: AtomicU64,
     live: Live,
@@ -109,6 +112,8 @@ struct Entry {
     offer: Option<Offer>,
     /// What its relay daemon can do, once it was reached.
     relay: Mutex<Option<Abilities>>,
+    /// The events that its rules select.
+    selections: Arc<Selections>,
     /// What was known last of how full its rings are.
     usage: Mutex<Known>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
@@ -150,6 +155,7 @@ impl Registry {
             recoveries,
             reading: Mutex::default(),
             finder: Arc::default(),
+            catalogue: Mutex::default(),
             followed: AtomicU64::new(0),
             live,
             archives,
@@ -179,7 +185,7 @@ impl Registry {
         let uid = owner.uid;
         let sampled = sampled_session(&new.condition).map(str::to_owned);
         let world = if Triggers::is_about_events(&new.condition) {
-            Some(self.world_of_programs(waits_for_programs(&new.condition))?)
+            Some(self.world_of_programs(waits_for_programs(&new.condition), &Arc::default())?)
         } else {
             None
         };
@@ -223,7 +229,8 @@ impl Registry {
         }
         let registry = Arc::clone(self);
         let watch = move || {
-            let world = registry.world_of_programs(registry.triggers.waits_for_programs());
+            let waits = registry.triggers.waits_for_programs();
+            let world = registry.world_of_programs(waits, &Arc::default());
             registry.triggers.watch_again(&world);
         };
         std::thread::Builder::new().name("watch-again".into()).spawn(watch).map(drop)
@@ -231,9 +238,14 @@ impl Registry {
 
     /// The sessions of a user; of all users where none is named.
     pub(super) fn list(&self, of: Option<u32>) -> Vec<Summary> {
+        self.entries(of).iter().map(|entry| lock(&entry.model).session().summary.clone()).collect()
+    }
+
+    /// The sessions of a user, or of all, for something that takes its time.
+    fn entries(&self, of: Option<u32>) -> Vec<Arc<Entry>> {
         let sessions = lock(&self.sessions);
         let own = sessions.iter().filter(|((uid, _), _)| of.is_none_or(|of| of == *uid));
-        own.map(|(_, entry)| lock(&entry.model).session().summary.clone()).collect()
+        own.map(|(_, entry)| Arc::clone(entry)).collect()
     }
 
     /// Creates a session of who asks.
@@ -255,20 +267,7 @@ impl Registry {
         let taken = self.shares.take(uid, Share::default(), &model)?;
         let offer = self.offer(&owner, &model)?;
         let viewers = offer.as_ref().map(|offer| self.live.address_of(offer));
-        let entry = Entry {
-            owner,
-            model: Mutex::new(model),
-            recording: Mutex::default(),
-            chunks: Mutex::default(),
-            files: Mutex::default(),
-            notes: Mutex::default(),
-            maps: Mutex::default(),
-            waker: Mutex::default(),
-            offer,
-            relay: Mutex::default(),
-            usage: Mutex::default(),
-            share: Mutex::default(),
-        };
+        let entry = Entry::new(owner, model, offer);
         let mut sessions = lock(&self.sessions);
         if sessions.len() >= SESSIONS_MAX {
             return Err(ControlError::new(
@@ -311,21 +310,32 @@ impl Registry {
         Ok(Session { last_rotation, notes, ..lock(&entry.model).session().clone() })
     }
 
-    /// Changes the description of a session, and what is recorded of it.
+    /// Changes the description of a session, and its recording. Rules are expanded before the session is
+    /// locked: `change` may be called several times.
     pub(super) fn change<T>(
         &self,
         (uid, name): (u32, &str),
-        change: impl FnOnce(&mut Model) -> Answer<T>,
+        change: impl Fn(&mut Model) -> Answer<T>,
     ) -> Answer<T> {
         let entry = self.find(uid, name)?;
-        let mut recording = self.lock(&entry, name)?;
-        let before = lock(&entry.model).clone();
-        let mut after = before.clone();
-        let value = change(&mut after)?;
-        if before != after {
+        let mut expected = lock(&entry.model).clone();
+        change(&mut expected)?;
+        loop {
+            let world = self.expanded(&entry, &expected)?;
+            let mut recording = self.lock(&entry, name)?;
+            let before = lock(&entry.model).clone();
+            let mut after = before.clone();
+            let value = change(&mut after)?;
+            if before == after {
+                return Ok(value);
+            }
+            if !spec::has_same_rules(&after, &expected) {
+                // Somebody else has changed it meanwhile.
+                expected = after;
+                continue;
+            }
             let share = *lock(&entry.share);
             let taken = self.shares.take(uid, share, &after)?;
-            let world = self.world(&after)?;
             entry.check_tracks_of_maps(&after)?;
             match recording.as_mut() {
                 Some(recording) => recording.follow((&before, &after), &world)?,
@@ -337,32 +347,50 @@ impl Registry {
             }
             entry.let_maps_track(&after)?;
             *lock(&entry.share) = taken.keep();
+            *lock(&entry.model) = after;
+            return Ok(value);
         }
-        *lock(&entry.model) = after;
-        Ok(value)
+    }
+
+    /// The world of a session that is about to be described so, with its rules expanded. This takes its time,
+    /// and locks nothing.
+    fn expanded(&self, entry: &Entry, expected: &Model) -> Answer<World> {
+        let before = lock(&entry.model).clone();
+        entry.selections.retain(&before);
+        let world = self.world(entry, expected)?;
+        spec::expand(&before, expected, &world);
+        Ok(world)
     }
 
     /// Starts a session.
     pub(super) fn start(&self, uid: u32, name: &str) -> Answer {
         let entry = self.find(uid, name)?;
-        let mut recording = self.lock(&entry, name)?;
-        let mut model = lock(&entry.model).clone();
-        let was_started = model.was_started();
-        model.start()?;
-        let world = self.world(&model)?;
-        if let Some(recording) = recording.as_mut() {
-            recording.start(&model, &world)?;
-        } else if model.channels().next().is_some() {
-            *recording = Some(self.begin(&entry, &model, (&world, was_started))?);
+        let mut expected = lock(&entry.model).clone();
+        expected.start()?;
+        loop {
+            let world = self.expanded(&entry, &expected)?;
+            let mut recording = self.lock(&entry, name)?;
+            let mut model = lock(&entry.model).clone();
+            let was_started = model.was_started();
+            model.start()?;
+            if !spec::has_same_rules(&model, &expected) {
+                expected = model;
+                continue;
+            }
+            if let Some(recording) = recording.as_mut() {
+                recording.start(&model, &world)?;
+            } else if model.channels().next().is_some() {
+                *recording = Some(self.begin(&entry, &model, (&world, was_started))?);
+            }
+            entry.let_maps_count(true);
+            let mut chunks = lock(&entry.chunks);
+            chunks.is_done_since_stop = false;
+            chunks.is_cleared_since_stop = false;
+            drop(chunks);
+            *lock(&entry.model) = model;
+            self.tell(uid, &Notification::Activity { session: name.to_owned(), active: true, reason: None });
+            return Ok(());
         }
-        entry.let_maps_count(true);
-        let mut chunks = lock(&entry.chunks);
-        chunks.is_done_since_stop = false;
-        chunks.is_cleared_since_stop = false;
-        drop(chunks);
-        *lock(&entry.model) = model;
-        self.tell(uid, &Notification::Activity { session: name.to_owned(), active: true, reason: None });
-        Ok(())
     }
 
     /// Stops a session: everything that was recorded is in its files then, or, of a session that keeps its
@@ -453,6 +481,11 @@ impl Registry {
     /// Removes what was recorded since the session was created or rotated.
     pub(super) fn clear(&self, uid: u32, name: &str) -> Answer {
         let entry = self.find(uid, name)?;
+        let expected = lock(&entry.model).clone();
+        let world = self.world(&entry, &expected)?;
+        if expected.is_active() {
+            spec::expand_all(&expected, &world);
+        }
         let mut recording = self.lock(&entry, name)?;
         let model = lock(&entry.model).clone();
         let mut chunks = lock(&entry.chunks);
@@ -474,7 +507,7 @@ impl Registry {
         entry.clear_maps();
         let files: Vec<PathBuf> = stopped.iter().filter_map(|(_, path)| path.clone()).collect();
         let Some(of) = recording.as_mut() else { return Ok(()) };
-        let cleared = of.clear(&model, &self.world(&model)?, files.clone());
+        let cleared = of.clear(&model, &world, files.clone());
         if let Err(error) = &cleared {
             // Some of them may be there still.
             let mut chunks = lock(&entry.chunks);
@@ -524,14 +557,14 @@ impl Registry {
     }
 
     /// What the rules of a session are about, now.
-    fn world(&self, model: &Model) -> Answer<World> {
-        self.world_of_programs(model.waits_for_programs())
+    fn world(&self, entry: &Entry, model: &Model) -> Answer<World> {
+        self.world_of_programs(model.waits_for_programs(), &entry.selections)
     }
 
     /// What rules are about, after another look at programs if they wait for some.
-    fn world_of_programs(&self, waits: bool) -> Answer<World> {
+    fn world_of_programs(&self, waits: bool, selections: &Arc<Selections>) -> Answer<World> {
         if !waits {
-            return world_with(self.finder.known());
+            return self.world_with(self.finder.known(), selections);
         }
         let unknown = || {
             ControlError::new(
@@ -540,7 +573,24 @@ impl Registry {
                  the file system of one of them does not answer",
             )
         };
-        world_with(self.finder.after_look().ok_or_else(unknown)?)
+        self.world_with(self.finder.after_look().ok_or_else(unknown)?, selections)
+    }
+
+    /// What rules are about, with what is known of programs.
+    fn world_with(&self, known: KnownPrograms, selections: &Arc<Selections>) -> Answer<World> {
+        Ok(World::new(self.catalogue()?, known, Arc::clone(selections)))
+    }
+
+    /// The events of this kernel: the same catalogue as before as long as these are the same.
+    fn catalogue(&self) -> Answer<Arc<Catalogue>> {
+        let unreadable = |error: String| ControlError::new(Code::StartKernel, error);
+        let tracefs = Tracefs::open().map_err(|error| unreadable(error.to_string()))?;
+        let now = Catalogue::read(&tracefs).map_err(|error| unreadable(error.to_string()))?;
+        let mut known = lock(&self.catalogue);
+        if **known != now {
+            *known = Arc::new(now);
+        }
+        Ok(Arc::clone(&known))
     }
 
     /// Where programs are published that are found.
@@ -551,12 +601,11 @@ impl Registry {
     /// Looks for programs that have come, if somebody asked for that or a session that records waits for
     /// some, and lets it record them. A file may keep this from ending, and no lock is held meanwhile.
     pub(super) fn look_for_programs(&self, programs: &mut Programs, wanted: &Wanted, everywhere: bool) {
-        let entries: Vec<Arc<Entry>> = lock(&self.sessions).values().map(Arc::clone).collect();
         let waits = |entry: &Arc<Entry>| {
             let model = lock(&entry.model);
             model.is_active() && model.waits_for_programs()
         };
-        let waiting: Vec<Arc<Entry>> = entries.into_iter().filter(waits).collect();
+        let waiting: Vec<Arc<Entry>> = self.entries(None).into_iter().filter(waits).collect();
         let triggers_wait = self.triggers.waits_for_programs();
         if waiting.is_empty() && !triggers_wait && !wanted.is_asked && wanted.handed.is_empty() {
             if programs.close() {
@@ -577,23 +626,34 @@ impl Registry {
             self.let_triggers_follow(generation);
         }
         for entry in waiting {
-            // Who does something with it at this moment does it with the programs that there are.
-            let Ok(mut recording) = entry.recording.try_lock() else { continue };
-            let model = lock(&entry.model).clone();
-            // It may have been stopped meanwhile.
-            let Some(recording) = recording.as_mut().filter(|_| model.is_active()) else { continue };
-            if recording.generation == generation {
-                continue;
-            }
-            let world = world_with(self.finder.known());
-            let followed = world.and_then(|world| recording.follow((&model, &model), &world));
-            if let Err(error) = followed {
+            if let Err(error) = self.let_session_follow(&entry, generation) {
+                let name = lock(&entry.model).name().to_owned();
                 log(&format!(
-                    "session {} of user {}: new programs are not recorded: {error}",
-                    model.name(),
+                    "session {name} of user {}: new programs are not recorded: {error}",
                     entry.owner.uid
                 ));
             }
+        }
+    }
+
+    /// Lets a session record programs that have come, if it does not know them.
+    fn let_session_follow(&self, entry: &Entry, generation: u64) -> Answer {
+        // Who does something with it at this moment does it with the programs that there are.
+        let is_behind = entry.recording.try_lock().is_ok_and(|recording| {
+            recording.as_ref().is_some_and(|recording| recording.generation != generation)
+        });
+        if !is_behind {
+            return Ok(());
+        }
+        let model = lock(&entry.model).clone();
+        let world = self.world_with(self.finder.known(), &entry.selections)?;
+        spec::expand_all(&model, &world);
+        let Ok(mut recording) = entry.recording.try_lock() else { return Ok(()) };
+        let model = lock(&entry.model).clone();
+        // It may have been stopped meanwhile.
+        match recording.as_mut().filter(|_| model.is_active()) {
+            Some(recording) => recording.follow((&model, &model), &world),
+            None => Ok(()),
         }
     }
 
@@ -602,7 +662,7 @@ impl Registry {
         if self.followed.swap(generation, Ordering::Relaxed) == generation {
             return;
         }
-        match world_with(self.finder.known()) {
+        match self.world_with(self.finder.known(), &Arc::default()) {
             Ok(world) => self.triggers.follow(&world),
             Err(error) => log(&format!("triggers do not know of new programs: {error}")),
         }
@@ -632,6 +692,25 @@ impl Registry {
 }
 
 impl Entry {
+    /// A session that was not started.
+    fn new(owner: Owner, model: Model, offer: Option<Offer>) -> Self {
+        Self {
+            owner,
+            model: Mutex::new(model),
+            recording: Mutex::default(),
+            chunks: Mutex::default(),
+            files: Mutex::default(),
+            notes: Mutex::default(),
+            maps: Mutex::default(),
+            waker: Mutex::default(),
+            offer,
+            relay: Mutex::default(),
+            selections: Arc::default(),
+            usage: Mutex::default(),
+            share: Mutex::default(),
+        }
+    }
+
     /// An archive of it is closed: it is sent, if the configuration says so.
     fn has_closed(&self, archives: &Archives, path: &Path) {
         let model = lock(&self.model);
@@ -676,11 +755,6 @@ impl Entry {
         }
         Ok(is_active)
     }
-}
-
-/// What rules are about, with what is known of programs.
-fn world_with(KnownPrograms { programs, generation }: KnownPrograms) -> Answer<World> {
-    Ok(World { catalogue: catalogue()?, programs, generation })
 }
 
 /// The number of the rotation that archives a chunk: chunks are counted from 1 on, rotations from 0.

@@ -233,17 +233,17 @@ pub(super) async fn all_usage(
 }
 
 about_session!(add_schedule body(schedule: Schedule):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_schedule(schedule)));
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_schedule(schedule.clone())));
 about_session!(remove_schedule body(schedule: Schedule):
     |registry, uid, session| registry.change((uid, &session), |model| model.remove_schedule(&schedule)));
 about_session!(take_snapshot body(wanted: TakeSnapshot):
     |registry, uid, session| registry.snapshot(uid, &session, &wanted));
 about_session!(add_snapshot_output body(output: SnapshotOutput):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_snapshot_output(output)));
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_snapshot_output(output.clone())));
 about_session!(remove_snapshot_output(output: String):
     |registry, uid, session| registry.change((uid, &session), |model| model.remove_snapshot_output(&output)));
 about_session!(add_channel(domain: Domain) body(new: NewChannel):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_channel(domain, new)));
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_channel(domain, new.clone())));
 about_session!(track(domain: Domain) body(change: Track):
     |registry, uid, session| registry.change((uid, &session), |model| model.track(domain, &change)));
 about_session! {
@@ -253,7 +253,7 @@ about_session! {
     }
 }
 about_session!(add_rule(domain: Domain, channel: String) body(rule: EventRule):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_rule(domain, &channel, rule)));
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_rule(domain, &channel, rule.clone())));
 about_session! {
     remove_rule(domain: Domain, channel: String) body(rule: EventRule):
     |registry, uid, session| {

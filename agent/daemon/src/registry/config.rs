@@ -3,9 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use super::{Answer, Registry, left, lock, log};
+use super::{Answer, Entry, Registry, left, lock, log};
 use crate::archives::Settled;
 use crate::config::{Config, SessionConfig, SessionKind};
 use crate::sessions::Model;
@@ -88,10 +89,11 @@ impl Registry {
 
     /// The names of the sessions that a configuration has said.
     pub(crate) fn configured(&self) -> Vec<String> {
-        let sessions = lock(&self.sessions);
-        let own = sessions.iter().filter(|((uid, _), _)| *uid == UID);
-        let configured = own.filter(|(_, entry)| lock(&entry.model).configured().is_some());
-        configured.map(|((_, name), _)| name.clone()).collect()
+        let name = |entry: &Arc<Entry>| {
+            let model = lock(&entry.model);
+            model.configured().map(|_| model.name().to_owned())
+        };
+        self.entries(Some(UID)).iter().filter_map(name).collect()
     }
 
     /// Ends a session that there is no memory for, if it is there.

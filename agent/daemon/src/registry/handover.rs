@@ -60,18 +60,12 @@ impl Registry {
             None
         });
         let entry = Arc::new(Entry {
-            owner,
-            model: Mutex::new(model),
-            recording: Mutex::default(),
             chunks: Mutex::new(chunks),
             files: Mutex::new(files),
             notes: Mutex::new(notes),
-            maps: Mutex::default(),
-            waker: Mutex::default(),
-            offer,
-            relay: Mutex::default(),
             usage: Mutex::new(usage),
             share: Mutex::new(share),
+            ..Entry::new(owner, model, offer)
         });
         let listener = || self.listener(&entry, &name);
         let mut going_on = None;

@@ -103,9 +103,7 @@ impl Registry {
         let entries: Vec<Arc<Entry>> = if let (Some(uid), Some(session)) = (uid, session) {
             vec![self.find(uid, session)?]
         } else {
-            let sessions = lock(&self.sessions);
-            let own = sessions.iter().filter(|((of, _), _)| uid.is_none_or(|uid| uid == *of));
-            own.map(|(_, entry)| Arc::clone(entry)).collect()
+            self.entries(uid)
         };
         let turn = self.turn(uid);
         let _turn = lock(&turn);

@@ -6,6 +6,7 @@
 //! | `configured` | those that the daemon's configuration says |
 //! | `defaults` | what channels are like where nothing is said |
 //! | `expand` | which events its rules mean on this kernel |
+//! | `pattern` | the patterns of its rules |
 //! | `programs` | the markers of programs that run |
 //! | `finder` | what is known of them, between the thread that looks and others |
 //! | `spec` | the recording that is made of it |
@@ -18,13 +19,14 @@ mod defaults;
 mod expand;
 mod finder;
 mod model;
+mod pattern;
 mod programs;
 mod recorder;
 mod running;
 pub(super) mod spec;
 mod tally;
 
-pub(super) use expand::{Key, World, rules_of};
+pub(super) use expand::{Key, Selections, World, rules_of};
 pub(super) use finder::{Finder, KnownPrograms, Wanted};
 pub(super) use model::{
     Model, check_location, check_name, check_network, check_path, check_probe_name, check_rule_of,

@@ -179,6 +179,38 @@ pub(crate) fn check_rules(before: Option<&Model>, model: &Model, world: &World) 
     Ok(())
 }
 
+/// Expands the rules of a session that a change of its description is about, which takes its time: it takes
+/// none afterwards, where others may wait.
+pub(crate) fn expand(before: &Model, model: &Model, world: &World) {
+    // A recording that begins has the rules of all channels.
+    let begins = model.is_active() != before.is_active() || !model.is_active() && model.was_started();
+    let is_whole = begins || model.waits_for_programs() || shape(before) != shape(model);
+    expand_rules((!is_whole).then_some(before), model, world);
+}
+
+/// Expands all rules of a session in the same way.
+pub(crate) fn expand_all(model: &Model, world: &World) {
+    expand_rules(None, model, world);
+}
+
+fn expand_rules(before: Option<&Model>, model: &Model, world: &World) {
+    if model.configured().is_none() {
+        let format = model.session().summary.format;
+        changed(before, model).for_each(|(domain, channel)| {
+            world.keep(domain, channel, rules(world, (domain, channel), format));
+        });
+    }
+}
+
+/// Whether two descriptions of a session have the same rules in the same channels.
+pub(crate) fn has_same_rules(one: &Model, other: &Model) -> bool {
+    let is_same = |(one, other): ((Domain, &Channel), (Domain, &Channel))| {
+        let ((domain, one), (of_other, other)) = (one, other);
+        (domain, &one.name, one.enabled, &one.rules) == (of_other, &other.name, other.enabled, &other.rules)
+    };
+    one.channels().count() == other.channels().count() && one.channels().zip(other.channels()).all(is_same)
+}
+
 /// What is fixed in a recording of a session: of what is configured, all but the rules.
 pub(crate) fn shape(model: &Model) -> (Vec<Channel>, Option<RecordingSpec>) {
     let fixed = |(_, channel): (Domain, &Channel)| Channel {
@@ -212,6 +244,9 @@ pub(crate) fn rules(
     (domain, channel): (Domain, &Channel),
     format: Format,
 ) -> Result<Rules, ControlError> {
+    if let Some(kept) = world.kept(domain, channel) {
+        return kept;
+    }
     let mut all = Rules::new();
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
         let new = match expand::rules_of(world, domain, rule) {
