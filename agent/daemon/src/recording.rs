@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use super::{
     descriptors::{Held, OfUser},
     recovery::Note,
     registry::log,
-    relay::{Forwarder, SentAll, Settled},
+    relay::{Forwarder, SentAll, Settled, Unsent},
     sessions::{
         Added, Halt, Handed, HandedRunning, Key, Listener, Model, NextRecording, Recorder, World,
         spec::{self, Rules, Tracks},
@@ -185,7 +185,7 @@ impl Recording {
     /// It cannot go on, and has ended: everything is stored.
     pub(super) fn hand_over(self) -> Answer<(HandedRecording, Option<HandOver>)> {
         if self.relay.is_some() {
-            self.end(Some(HAND_OVER_MAX))?;
+            self.end(Some(Instant::now() + HAND_OVER_MAX))?;
             return Err(ControlError::new(
                 Code::NotSupported,
                 "sessions that send to a relay daemon are not handed over: it is stopped, and can be started \
@@ -256,26 +256,33 @@ impl Recording {
         Ok(Self { recorder, output, note, rules, left_out, tracks, generation, state, relay, is_place })
     }
 
-    /// Ends it. Everything is stored then, also at the relay daemon, if that is so before `limit` has passed;
-    /// without one, as long as it goes on.
-    pub(super) fn end(self, limit: Option<Duration>) -> Answer {
+    /// Ends it. Everything is stored then, also at the relay daemon, which has time until `deadline`; without
+    /// one, as long as it stores something.
+    ///
+    /// # Errors
+    /// Something cannot be stored, or the relay daemon lacks some: the error says where that is.
+    pub(super) fn end(self, deadline: Option<Instant>) -> Answer {
         let Self { recorder, note, relay, output, is_place, .. } = self;
         let ended = recorder.end();
-        let sent = relay.map_or_else(|| Ok(SentAll::default()), |(relay, _held)| relay.end(limit));
+        let sent = relay.map_or_else(|| Ok(SentAll::default()), |(relay, _held)| relay.end(deadline));
         ended?;
         note.remove();
         if is_place {
             // What is in it stays.
             let _ = std::fs::remove_dir(&output);
         }
-        let SentAll { left: Some((bytes, dir)) } = sent? else { return Ok(()) };
-        Err(ControlError::new(
-            Code::RelayConnect,
-            format!(
-                "{bytes} bytes of packets are not at the relay daemon; {} has them, in a trace's layout",
-                dir.display()
+        let SentAll { left: Some(Unsent { bytes, dir }) } = sent? else { return Ok(()) };
+        let dir = dir.display();
+        let why = match bytes {
+            Some(bytes) => format!(
+                "{bytes} bytes of packets are not at the relay daemon; {dir} has them, in a trace's layout"
             ),
-        ))
+            None => format!(
+                "the thread that sends packets does not answer, so that the relay daemon may lack some; {dir}, a \
+                 trace that babeltrace2 reads, has them"
+            ),
+        };
+        Err(ControlError::new(Code::RelayConnect, why))
     }
 
     /// Lets it do what the description of its session says now.

@@ -53,6 +53,7 @@ use api::{
 use capture::{HandOver, Notice};
 use kernel::{events::Catalogue, tracefs::Tracefs};
 use lttng_live::Offer;
+use lttng_relay::Hangup;
 use stdx::terminal::SafeWriter;
 use stdx::utc;
 
@@ -112,6 +113,8 @@ struct Entry {
     offer: Option<Offer>,
     /// What its relay daemon can do, once it was reached.
     relay: Mutex<Option<Abilities>>,
+    /// Ends its connections to a relay daemon: those of its recording, or of a snapshot.
+    hangup: Mutex<Hangup>,
     /// The events that its rules select.
     selections: Arc<Selections>,
     /// What was known last of how full its rings are.
@@ -705,10 +708,18 @@ impl Entry {
             waker: Mutex::default(),
             offer,
             relay: Mutex::default(),
+            hangup: Mutex::default(),
             selections: Arc::default(),
             usage: Mutex::default(),
             share: Mutex::default(),
         }
+    }
+
+    /// A handle that ends the next connections to a relay daemon.
+    fn next_hangup(&self) -> Hangup {
+        let hangup = Hangup::default();
+        *lock(&self.hangup) = hangup.clone();
+        hangup
     }
 
     /// An archive of it is closed: it is sent, if the configuration says so.

@@ -54,6 +54,11 @@ impl Hangup {
         }
     }
 
+    /// Whether [`hang_up`](Self::hang_up) was called.
+    pub fn is_over(&self) -> bool {
+        self.lock().is_over
+    }
+
     fn add(&self, socket: &TcpStream) -> io::Result<()> {
         let mut state = self.lock();
         if state.is_over {
@@ -112,11 +117,12 @@ impl Connection {
         patience: Patience,
         hangup: &Hangup,
     ) -> Result<Self, RelayError> {
-        let control = connect(address, address.control, patience)?;
+        let control = connect(address, address.control, (patience, hangup))?;
         // The same host, whatever else its name leads to.
         let peer = control.peer_addr()?.ip();
-        let data = connect_to(SocketAddr::new(peer, address.data), patience)?;
         hangup.add(&control)?;
+        let data = connect_to(SocketAddr::new(peer, address.data), patience);
+        let data = data.inspect_err(|_| hangup.clear())?;
         hangup.add(&data)?;
         Ok(Self::of(control, data, (patience.answer, hangup)))
     }
@@ -189,12 +195,19 @@ impl<S: Socket> Connection<S> {
     }
 }
 
-fn connect(address: &RelayAddress, port: u16, patience: Patience) -> Result<TcpStream, RelayError> {
+fn connect(
+    address: &RelayAddress,
+    port: u16,
+    (patience, hangup): (Patience, &Hangup),
+) -> Result<TcpStream, RelayError> {
     let RelayAddress { host, version, .. } = address;
     let found = (host.as_str(), port).to_socket_addrs();
     let found = found.map_err(|source| RelayError::Resolve { host: host.clone(), source })?;
     let mut last = RelayError::NoAddress { host: host.clone(), version: *version };
     for address in found.filter(|found| found.is_ipv6() == (*version == 6)).take(ADDRESSES_MAX) {
+        if hangup.is_over() {
+            return Err(io::Error::from(ErrorKind::ConnectionAborted).into());
+        }
         match connect_to(address, patience) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
@@ -337,6 +350,6 @@ mod tests {
         assert!(matches!(waiting.join().unwrap(), Err(RelayError::Closed)));
         let address = RelayAddress::parse("net://127.0.0.1:1:1").unwrap();
         let refused = Connection::open(&address, Patience::default(), &hangup);
-        assert!(matches!(refused, Err(RelayError::Connect { .. })));
+        assert!(matches!(refused, Err(RelayError::Lost(_))), "nobody is connected to");
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,7 @@ impl Taken {
     pub(crate) fn end(self) {
         let Self(entry) = self;
         let recording = lock(&entry.recording).take();
-        if let Some(Err(error)) = recording.map(|recording| recording.end(Some(END_MAX))) {
+        if let Some(Err(error)) = recording.map(|recording| recording.end(Some(Instant::now() + END_MAX))) {
             let name = lock(&entry.model).name().to_owned();
             log(&format!("session {name} of user {}: {error}", entry.owner.uid));
         }

@@ -5,7 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Answer, Entry, Registry, lock};
@@ -17,7 +17,7 @@ use crate::sessions::{Model, NextRecording, Recorder, SnapshotTo, Stored, World,
 use crate::user::Owner;
 use api::requests::TakeSnapshot;
 use api::{Code, ControlError, SessionMode, Snapshot};
-use lttng_relay::RelayAddress;
+use lttng_relay::{Hangup, RelayAddress};
 
 impl Registry {
     /// Begins to record a session.
@@ -106,7 +106,7 @@ impl Registry {
                 note.remove();
                 if let Some(relay) = relay {
                     // Nothing was sent.
-                    let _ = relay.end(Some(Duration::ZERO));
+                    let _ = relay.end(Some(Instant::now()));
                 }
                 Err(self.recoveries.explain(entry.owner.uid, output, error))
             }
@@ -124,7 +124,8 @@ impl Registry {
         let held = self.descriptors.of(entry.owner.uid).take(relay::DESCRIPTORS)?;
         let target = self.target(model, address, is_known);
         let listener = Box::new(self.listener(entry, model.name()));
-        Ok((Forwarder::start(target, &entry.owner, place.to_owned(), listener)?, held))
+        let place = place.to_owned();
+        Ok((Forwarder::start(target, &entry.owner, place, (listener, entry.next_hangup()))?, held))
     }
 
     fn target(&self, model: &Model, address: RelayAddress, is_known: bool) -> Target {
@@ -149,7 +150,8 @@ impl Registry {
             To::Relay(address) => {
                 let target = self.target(&model, address, false);
                 let place = self.make_place(&entry.owner)?;
-                let sent = snapshot_for(&recording.recorder, &entry.owner, (&target, &place), to);
+                let target = (&target, place.as_path(), entry.next_hangup());
+                let sent = snapshot_for(&recording.recorder, &entry.owner, target, to);
                 Places::remove_empty(&place);
                 sent?
             }
@@ -164,13 +166,14 @@ impl Registry {
 fn snapshot_for(
     recorder: &Recorder,
     owner: &Owner,
-    (target, place): (&Target, &Path),
+    (target, place, hangup): (&Target, &Path, Hangup),
     to: SnapshotTo,
 ) -> Answer<Stored> {
     let Stored { path, events } = recorder.snapshot(SnapshotTo { dir: place.to_owned(), ..to })?;
     let refused = |error: io::Error| ControlError::new(Code::SnapshotFailed, error.to_string());
     let sent = std::thread::scope(|scope| {
-        let send = || owner.take_identity().map_err(refused).and_then(|()| send_snapshot(target, &path));
+        let send =
+            || owner.take_identity().map_err(refused).and_then(|()| send_snapshot(target, &path, &hangup));
         scope.spawn(send).join()
     });
     // A panic has been printed.

@@ -21,10 +21,10 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{self, Sender},
+        mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use self::{
@@ -116,8 +116,17 @@ pub(super) struct Settled {
 /// The end of what a session sends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentAll {
-    /// Bytes that were not sent, and where they are.
-    pub(super) left: Option<(u64, PathBuf)>,
+    /// Packets that the relay daemon lacks.
+    pub(super) left: Option<Unsent>,
+}
+
+/// Packets that are not known to be stored at the relay daemon.
+#[derive(Clone, Debug)]
+pub(super) struct Unsent {
+    /// Bytes of packets; `None` where the thread that sends them has not answered.
+    pub(super) bytes: Option<u64>,
+    /// Where they are.
+    pub(super) dir: PathBuf,
 }
 
 /// The thread that sends what a session records.
@@ -127,12 +136,18 @@ pub(super) struct Forwarder {
     hangup: Hangup,
     thread: Mutex<Option<JoinHandle<()>>>,
     abilities: Abilities,
+    /// The directory that the session records into.
+    place: PathBuf,
     /// Bytes of the recorder's spool, over all of its streams.
     pub(super) spool: u64,
 }
 
+/// How long the thread may take to answer after its connections were ended.
+const HUNG_UP_MAX: Duration = Duration::from_secs(5);
+
 impl Forwarder {
-    /// Connects, and starts the thread. What the session records goes to the directory `place`.
+    /// Connects, and starts the thread. What the session records goes to the directory `place`. Others can
+    /// end the connections by `hangup`.
     ///
     /// # Errors
     /// The relay daemon is not reached, or does not speak the protocol.
@@ -140,18 +155,17 @@ impl Forwarder {
         target: Target,
         owner: &Owner,
         place: PathBuf,
-        listener: Box<dyn Listener>,
+        (listener, hangup): (Box<dyn Listener>, Hangup),
     ) -> Answer<Arc<Self>> {
         let (orders, received) = mpsc::channel();
         let (begun, begins) = mpsc::channel();
-        let hangup = Hangup::default();
-        let (owner, of_thread) = (owner.clone(), hangup.clone());
+        let (owner, of_thread, to) = (owner.clone(), hangup.clone(), place.clone());
         let (address, spool) = (target.address.url(), target.backlog / 2);
         let run = move || {
             let started = owner
                 .take_identity()
                 .map_err(RelayError::from)
-                .and_then(|()| Sending::open(target, place, of_thread, listener));
+                .and_then(|()| Sending::open(target, to, of_thread, listener));
             match started {
                 Ok(sending) => {
                     // Who starts this waits for it.
@@ -165,7 +179,8 @@ impl Forwarder {
         let thread = thread.map_err(|error| ControlError::new(Code::NoMemory, error.to_string()))?;
         match begins.recv() {
             Ok(Ok(abilities)) => {
-                Ok(Arc::new(Self { orders, hangup, thread: Mutex::new(Some(thread)), abilities, spool }))
+                let thread = Mutex::new(Some(thread));
+                Ok(Arc::new(Self { orders, hangup, thread, abilities, place, spool }))
             }
             Ok(Err(error)) => Err(unreachable(&address, &error)),
             Err(_) => Err(Code::Daemon.into()),
@@ -207,16 +222,30 @@ impl Forwarder {
         self.ask(Order::Settle)
     }
 
-    /// Ends the session at the relay daemon, when everything is stored there, if that is so before `limit`
-    /// has passed; without one, as long as it goes on.
-    pub(super) fn end(&self, limit: Option<Duration>) -> Answer<SentAll> {
-        let ended = self.ask(|reply| Order::End(limit, reply));
+    /// Ends the session at the relay daemon when everything is stored there. At `deadline` its connections
+    /// end, whatever the thread waits for; without one, it waits as long as the relay daemon stores
+    /// something.
+    pub(super) fn end(&self, deadline: Option<Instant>) -> Answer<SentAll> {
+        let (reply, answer) = mpsc::channel();
+        self.order(Order::End(deadline, reply));
+        let mut ended = match deadline {
+            Some(at) => answer.recv_timeout(at.saturating_duration_since(Instant::now())),
+            None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        if matches!(ended, Err(RecvTimeoutError::Timeout)) {
+            self.hangup.hang_up();
+            ended = answer.recv_timeout(HUNG_UP_MAX);
+        }
+        if matches!(ended, Err(RecvTimeoutError::Timeout)) {
+            // It looks for the relay daemon's address, or connects: nobody waits for that.
+            return Ok(SentAll { left: Some(Unsent { bytes: None, dir: self.place.clone() }) });
+        }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic has been printed.
             let _ = thread.join();
         }
-        ended
+        ended.map_err(|_| has_ended())
     }
 
     fn order(&self, order: Order) {
@@ -227,8 +256,7 @@ impl Forwarder {
     fn ask<T>(&self, order: impl FnOnce(Sender<T>) -> Order) -> Answer<T> {
         let (reply, answer) = mpsc::channel();
         self.order(order(reply));
-        let ended = "the thread that sends the session has ended; the daemon's log says why";
-        answer.recv().map_err(|_| ControlError::new(Code::Daemon, ended))
+        answer.recv().map_err(|_| has_ended())
     }
 }
 
@@ -237,6 +265,11 @@ impl Drop for Forwarder {
         // Nobody waits for what it does.
         self.hangup.hang_up();
     }
+}
+
+fn has_ended() -> ControlError {
+    let why = "the thread that sends the session has ended; the daemon's log says why";
+    ControlError::new(Code::Daemon, why)
 }
 
 /// What a session is told whose relay daemon is not reached.
@@ -258,4 +291,66 @@ fn unreachable(address: &str, error: &RelayError) -> ControlError {
 /// A live timer as the protocol has it.
 fn in_32_bits(timer_us: u64) -> u32 {
     u32::try_from(timer_us).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Receiver;
+
+    use super::*;
+
+    /// One whose thread does something else than sending.
+    fn forwarder(hangup: &Hangup, thread: impl FnOnce(Receiver<Order>) + Send + 'static) -> Forwarder {
+        let (orders, received) = mpsc::channel();
+        let thread = std::thread::spawn(move || thread(received));
+        let abilities = Abilities { has_chunks: true, may_clear: true, may_regenerate: true };
+        let (hangup, thread) = (hangup.clone(), Mutex::new(Some(thread)));
+        Forwarder { orders, hangup, thread, abilities, place: PathBuf::from("/place"), spool: 0 }
+    }
+
+    fn left(sent: Answer<SentAll>) -> Option<(Option<u64>, PathBuf)> {
+        sent.unwrap().left.map(|Unsent { bytes, dir }| (bytes, dir))
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_relay_daemon_ends_at_the_deadline() {
+        let hangup = Hangup::default();
+        let of_thread = hangup.clone();
+        let forwarder = forwarder(&hangup, move |orders| {
+            let Ok(Order::End(Some(_), reply)) = orders.recv() else { panic!("the end has a deadline") };
+            // As long as the peer is silent.
+            while !of_thread.is_over() {
+                std::thread::yield_now();
+            }
+            let unsent = Unsent { bytes: Some(7), dir: PathBuf::from("/left") };
+            reply.send(SentAll { left: Some(unsent) }).unwrap();
+        });
+        assert_eq!(left(forwarder.end(Some(Instant::now()))), Some((Some(7), "/left".into())));
+    }
+
+    #[test]
+    fn a_thread_that_does_not_answer_is_left_and_its_numbers_are_unknown() {
+        let hangup = Hangup::default();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let forwarder = forwarder(&hangup, move |orders| {
+            // Until the test is over.
+            let _ = (waits.recv(), orders);
+        });
+        assert_eq!(left(forwarder.end(Some(Instant::now()))), Some((None, "/place".into())));
+        assert!(hangup.is_over());
+        drop(go_on);
+    }
+
+    #[test]
+    fn without_a_deadline_the_end_waits_and_a_thread_that_has_ended_is_an_error() {
+        let hangup = Hangup::default();
+        let sends = forwarder(&hangup, |orders| {
+            let Ok(Order::End(None, reply)) = orders.recv() else { panic!("the end has no deadline") };
+            reply.send(SentAll::default()).unwrap();
+        });
+        assert_eq!(left(sends.end(None)), None);
+        let gone = forwarder(&hangup, drop);
+        assert_eq!(gone.end(None).map(drop).map_err(|error| error.code), Err(Code::Daemon));
+        assert!(!hangup.is_over());
+    }
 }

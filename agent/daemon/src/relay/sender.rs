@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Abilities, SentAll, Settled, Target,
+    Abilities, SentAll, Settled, Target, Unsent,
     feed::{Current, Feed, FeedError},
 };
 use crate::sessions::{Listener, Stored, Whose};
@@ -37,7 +37,7 @@ pub(super) enum Order {
     Made(u64, Result<Stored, String>),
     Clear(u64, Sender<Result<(), String>>),
     Settle(Sender<Settled>),
-    End(Option<Duration>, Sender<SentAll>),
+    End(Option<Instant>, Sender<SentAll>),
 }
 
 /// The relay daemon.
@@ -188,11 +188,11 @@ impl Sending {
             // Who asks waits for the answers.
             Order::Clear(from, reply) => drop(reply.send(self.clear(from))),
             Order::Settle(reply) => self.settling.push(reply),
-            Order::End(limit, reply) => {
+            Order::End(deadline, reply) => {
                 if let Link::Down { next, .. } = &mut self.link {
                     *next = Instant::now();
                 }
-                self.ending = Some((limit.map(|limit| Instant::now() + limit), reply));
+                self.ending = Some((deadline, reply));
             }
         }
     }
@@ -390,6 +390,10 @@ impl Sending {
             let path = self.path.clone();
             self.is_there(open.number, &path);
         }
+        if self.hangup.is_over() {
+            // The end says what the relay daemon lacks.
+            return;
+        }
         self.note(&format!(
             "{error}; recording goes on here, up to {} bytes, and is sent when the relay daemon is there again",
             self.target.backlog
@@ -478,8 +482,8 @@ impl Sending {
 
     /// Ends if that was asked for, and everything is stored or cannot be. Gives whether it has.
     fn try_end(&mut self) -> bool {
-        let Some((limit, _)) = &self.ending else { return false };
-        let is_late = limit.is_some_and(|limit| Instant::now() >= limit);
+        let Some((deadline, _)) = &self.ending else { return false };
+        let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let is_down = matches!(self.link, Link::Down { .. });
         let is_over = self.feeds.iter().all(Feed::is_over) && self.is_confirmed;
         if !is_over && !is_down && !is_late {
@@ -497,6 +501,7 @@ impl Sending {
                     let path = path.unwrap_or_else(|| self.path.clone());
                     self.is_there(last.number, &path);
                 }
+                Err(_) if self.hangup.is_over() => self.note("the last trace chunk is not closed there"),
                 Err(error) => self.note(&format!("{error}; the last trace chunk is not closed there")),
             }
         }
@@ -509,7 +514,7 @@ impl Sending {
             if let Err(error) = rest {
                 self.note(&format!("what was sent is not left out of {}: {error}", self.place.display()));
             }
-            Some((waiting, self.place.clone()))
+            Some(Unsent { bytes: Some(waiting), dir: self.place.clone() })
         };
         if let Some((_, reply)) = self.ending.take() {
             // Who no longer waits has no use for it.

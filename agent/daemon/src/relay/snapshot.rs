@@ -40,13 +40,13 @@ enum SendError {
     Local(#[from] io::Error),
 }
 
-/// Sends the snapshot in a directory of the daemon's own, and removes it then. Gives where it is.
-pub(crate) fn send_snapshot(target: &Target, dir: &Path) -> Answer<PathBuf> {
+/// Sends the snapshot in a directory of the daemon's own, and removes it then. Gives where it is. Others can
+/// end the connections by `hangup`.
+pub(crate) fn send_snapshot(target: &Target, dir: &Path, hangup: &Hangup) -> Answer<PathBuf> {
     let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("snapshot").to_owned();
-    let hangup = Hangup::default();
     let new = target.new_session(true);
     let shipment =
-        new.and_then(|new| Shipment::open(&target.address, &new, 0, (Patience::default(), &hangup)));
+        new.and_then(|new| Shipment::open(&target.address, &new, 0, (Patience::default(), hangup)));
     let sent = shipment.map_err(SendError::from).and_then(|shipment| send(shipment, dir, &name));
     // It is a copy of what is still in the rings.
     let _ = std::fs::remove_dir_all(dir);
