@@ -13,7 +13,7 @@ use tokio::{
     net::{UnixListener, UnixStream},
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
 };
 
 use super::{
@@ -33,6 +33,7 @@ use super::{
     relay::Places,
     sessions::Programs,
     shares::Shares,
+    side_by_side::{Work, within},
     supervisor::Supervisor,
     triggers::{OnSessions, look_each_second},
     user::Group,
@@ -60,6 +61,8 @@ const DATABASE_TIME: Duration = Duration::from_secs(5);
 const BREATH: Duration = Duration::from_millis(100);
 /// How long answers that are being written may take when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How long the store of archives may take to answer when the daemon ends.
+const LAST_UPLOADS: Duration = Duration::from_secs(10);
 /// How many threads do what takes its time: one for each connection, which has one request at a time, so that
 /// nobody waits for what others wait for; and some more.
 const BLOCKING_THREADS: usize = CONNECTIONS.total() + EXCESS.total() + http::CONNECTIONS_MAX + 8;
@@ -251,9 +254,14 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     } else {
         supervisor.tell("STOPPING=1");
     }
-    registry.end();
-    // What the sessions have closed is noted.
-    archives.end();
+    while_alive(&supervisor, || {
+        registry.end();
+        // What the sessions have closed is noted.
+        let end: Work<()> = Box::new(move || archives.end());
+        if within(vec![end], Instant::now() + LAST_UPLOADS) == [None] {
+            log("what sends archives has not ended in time; the next daemon finds what is not sent");
+        }
+    });
     match ended {
         // Rings fill until the next one is there.
         Ended::HandedOver => runtime.shutdown_background(),
@@ -358,6 +366,7 @@ async fn serve(
     });
     let socket = socket.map_err(failed)?;
     let triggers = Arc::clone(registry.triggers());
+    let of_hand_over = Arc::clone(&registry);
     let router = http::router(registry, configuration.clone(), Arc::clone(&monitor));
     // It ends with the runtime.
     tokio::spawn(http::serve(Arc::clone(&monitor)));
@@ -371,6 +380,7 @@ async fn serve(
     let (end, ended) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut watchdog = supervisor.watchdog().map(tokio::time::interval);
+    let mut preparing = None;
     supervisor.tell("READY=1");
     ready();
     let why = loop {
@@ -384,10 +394,16 @@ async fn serve(
             _ = signals.fire.recv() => triggers.has_signal(),
             _ = signals.replace.recv() => {
                 if can_hand_over {
-                    break Ended::HandedOver;
+                    let registry = Arc::clone(&of_hand_over);
+                    // Clients are served meanwhile.
+                    preparing.get_or_insert_with(|| {
+                        tokio::task::spawn_blocking(move || registry.prepare_hand_over())
+                    });
+                } else {
+                    log(NOT_STORED);
                 }
-                log(NOT_STORED);
             }
+            () = prepared(preparing.as_mut()) => break Ended::HandedOver,
             () = tick(watchdog.as_mut()) => supervisor.tell("WATCHDOG=1"),
             Some(_) = connections.join_next() => {}
             accepted = socket.accept() => match accepted {
@@ -417,6 +433,15 @@ async fn serve(
     let _ =
         tokio::time::timeout(LAST_ANSWERS, async { while connections.join_next().await.is_some() {} }).await;
     Ok(why)
+}
+
+/// Waits until sessions can be handed over, if they are to be.
+async fn prepared(preparing: Option<&mut JoinHandle<()>>) {
+    match preparing {
+        // A panic has been printed, and sessions are looked at again.
+        Some(preparing) => drop(preparing.await),
+        None => std::future::pending().await,
+    }
 }
 
 async fn tick(interval: Option<&mut tokio::time::Interval>) {

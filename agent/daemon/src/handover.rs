@@ -6,14 +6,21 @@
 //! then each trigger has one, and each session one with its state, another one with its recording, if there
 //! is one; both have one for each of their maps.
 
-use std::{collections::BTreeSet, io, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     maps::HandedMap,
     recording::HandedRecording,
-    registry::{HandedChunks, Registry, Taken, log},
+    registry::{HandedChunks, Registry, TakingOver, log},
+    side_by_side::within,
     triggers::HandedTrigger,
 };
 use capture::HandOver;
@@ -21,6 +28,8 @@ use stdx::handover::{Descriptors, Parcels, Part};
 
 /// The version of what goes through.
 const VERSION: u32 = 2;
+/// How long recordings have together to be taken over, before others are served.
+const TAKE_OVER_MAX: Duration = Duration::from_secs(10);
 
 /// What comes first.
 #[derive(Debug, Serialize, Deserialize)]
@@ -54,12 +63,8 @@ pub(super) fn hand_over(registry: &Registry, parcels: &Parcels) {
     registry.finish_files();
     // Sessions are there for what is due. Rotations fire until theirs is handed over.
     registry.triggers().finish();
-    let (sessions, programs) = registry.take_all();
-    let of_session = |taken: Taken| {
-        let (session, recording, maps) = taken.hand_over();
-        (session, recording.into_iter().chain(maps).collect::<Vec<_>>())
-    };
-    let (sessions, going_on): (Vec<_>, Vec<_>) = sessions.into_iter().map(of_session).unzip();
+    let (sessions, programs) = registry.hand_over();
+    let (sessions, going_on): (Vec<_>, Vec<_>) = sessions.into_iter().unzip();
     let (triggers, counting): (Vec<_>, Vec<_>) = registry.triggers().take_all().into_iter().unzip();
     let head = Head { version: VERSION, triggers: triggers.len(), sessions: sessions.len(), programs };
     let of_triggers = (triggers.as_slice(), counting.as_slice());
@@ -94,7 +99,7 @@ fn send(
 }
 
 /// Goes on with what the daemon before has sent, if it has. Gives the names of the notes of what goes on.
-pub(super) fn take_over(registry: &Registry, parcels: &Parcels) -> BTreeSet<String> {
+pub(super) fn take_over(registry: &Arc<Registry>, parcels: &Parcels) -> BTreeSet<String> {
     let mut going_on = BTreeSet::new();
     loop {
         match parcels.receive() {
@@ -117,7 +122,7 @@ fn tell(error: &io::Error) {
 }
 
 fn take_sessions(
-    registry: &Registry,
+    registry: &Arc<Registry>,
     parts: &mut impl Iterator<Item = Part>,
     going_on: &mut BTreeSet<String>,
 ) -> io::Result<()> {
@@ -135,8 +140,8 @@ fn take_sessions(
     for _ in 0..head.triggers {
         take_trigger(registry, parts)?;
     }
-    let mut maps = Vec::new();
-    for _ in 0..head.sessions {
+    let (mut maps, mut taking) = (Vec::new(), Vec::new());
+    let read = (0..head.sessions).try_for_each(|_| {
         let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut session: HandedSession = serde_json::from_slice(&document)?;
         let is_open = session.recording.as_ref().is_some_and(|recording| recording.is_open);
@@ -146,13 +151,35 @@ fn take_sessions(
         let of_session = std::mem::take(&mut session.maps).into_iter();
         let of_session = of_session.map(|map| Ok((map, next()?))).collect::<io::Result<Vec<_>>>()?;
         maps.push((of, of_session));
-        going_on.extend(registry.take_over(session, recording));
-    }
+        taking.extend(registry.take_over(session, recording));
+        Ok::<_, io::Error>(())
+    });
+    take_recordings(taking, going_on);
     // Nobody need read them meanwhile.
     for ((uid, session), of_session) in maps {
         registry.take_maps_over((uid, &session), of_session);
     }
-    Ok(())
+    read
+}
+
+/// Takes recordings over side by side, as the rings of all of them fill. One that waits for a file system
+/// goes on when that answers.
+fn take_recordings(taking: Vec<TakingOver>, going_on: &mut BTreeSet<String>) {
+    let take = |TakingOver { uid, session, note, work }: TakingOver| ((uid, session, note), work);
+    let (names, works): (Vec<_>, Vec<_>) = taking.into_iter().map(take).unzip();
+    let taken = within(works, Instant::now() + TAKE_OVER_MAX);
+    for ((uid, session, note), goes_on) in names.into_iter().zip(taken) {
+        if goes_on.is_none() {
+            log(&format!(
+                "session {session} of user {uid} was not taken over within {} s; it goes on when its thread \
+                 answers",
+                TAKE_OVER_MAX.as_secs()
+            ));
+        }
+        if goes_on.unwrap_or(true) {
+            going_on.insert(note);
+        }
+    }
 }
 
 /// How many maps follow a trigger, whatever else it is.

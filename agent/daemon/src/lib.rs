@@ -56,6 +56,7 @@
 //! | `descriptors` | limits of open files per user |
 //! | `documents` | the descriptions of the requests and of the configuration |
 //! | `shares` | limits of sessions per user |
+//! | `side_by_side` | work of several users at the same time |
 //! | `files` | the files that a session made |
 //! | `maps` | counting in the kernel |
 //! | [`metrics`] | values for monitoring systems |
@@ -91,6 +92,7 @@ mod registry;
 mod relay;
 mod sessions;
 mod shares;
+mod side_by_side;
 mod supervisor;
 mod triggers;
 mod user;

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use serde::{Deserialize, Serialize};
@@ -29,9 +29,6 @@ use api::{Channel, Code, ControlError, Domain, EventLoss, Format};
 use capture::HandOver;
 
 type Answer<T = ()> = Result<T, ControlError>;
-
-/// How long a relay daemon is waited for by a daemon that ends for the next one.
-const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 
 /// Whether a recording can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,14 +181,6 @@ impl Recording {
     /// # Errors
     /// It cannot go on, and has ended: everything is stored.
     pub(super) fn hand_over(self) -> Answer<(HandedRecording, Option<HandOver>)> {
-        if self.relay.is_some() {
-            self.end(Some(Instant::now() + HAND_OVER_MAX))?;
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "sessions that send to a relay daemon are not handed over: it is stopped, and can be started \
-                 again",
-            ));
-        }
         let Self { recorder, output, note, rules, left_out: _, tracks, state, is_place, .. } = self;
         let Handed { running, recording } = match recorder.hand_over() {
             Ok(handed) => handed,

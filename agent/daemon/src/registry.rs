@@ -1,6 +1,7 @@
 //! The sessions there are, and what is done with them.
 
 mod config;
+mod ends;
 mod handover;
 mod left;
 mod listener;
@@ -15,14 +16,14 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::config::Applied;
-pub(super) use self::handover::{HandedChunks, Taken};
+pub(super) use self::handover::{HandedChunks, TakingOver};
 use self::maps::Maps;
 pub(super) use self::maps::{Budget, MapsAsked};
 pub(super) use self::usage::Detail;
@@ -71,6 +72,8 @@ type Answer<T = ()> = Result<T, ControlError>;
 #[derive(Debug)]
 pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
+    /// Whether the daemon ends, so that no session may be added.
+    is_over: AtomicBool,
     notifications: Arc<Notifications>,
     triggers: Arc<Triggers>,
     shares: Arc<Shares>,
@@ -150,6 +153,7 @@ impl Registry {
         let of_triggers = (Arc::clone(&shares), descriptors.clone());
         Self {
             sessions: Mutex::default(),
+            is_over: AtomicBool::new(false),
             triggers: Arc::new(Triggers::new(Arc::clone(&notifications), of_triggers)),
             notifications,
             shares,
@@ -272,6 +276,9 @@ impl Registry {
         let viewers = offer.as_ref().map(|offer| self.live.address_of(offer));
         let entry = Entry::new(owner, model, offer);
         let mut sessions = lock(&self.sessions);
+        if self.is_over.load(Ordering::Relaxed) {
+            return Err(ControlError::new(Code::Daemon, "the daemon ends"));
+        }
         if sessions.len() >= SESSIONS_MAX {
             return Err(ControlError::new(
                 Code::NoMemory,
@@ -547,15 +554,6 @@ impl Registry {
             },
             "statedump" => of.recorder.regenerate_state(),
             _ => Err(Code::Invalid.into()),
-        }
-    }
-
-    /// Ends all sessions, because the daemon ends.
-    pub(super) fn end(&self) {
-        self.triggers.end();
-        let all = std::mem::take(&mut *lock(&self.sessions));
-        for entry in all.into_values() {
-            Taken(entry).end();
         }
     }
 

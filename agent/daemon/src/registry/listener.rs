@@ -49,6 +49,14 @@ impl OfSession {
         self.triggers.has_rotation((self.entry.owner.uid, &self.session), state, (id, path));
     }
 
+    /// The daemon has stopped it.
+    pub(super) fn has_stopped(&self, reason: String) {
+        // It may have been stopped before.
+        let _ = self.entry.end_activity();
+        let session = self.session.clone();
+        self.tell(&Notification::Activity { session, active: false, reason: Some(reason) });
+    }
+
     pub(super) fn log(&self, text: &str) {
         log(&format!("session {} of user {}: {text}", self.session, self.entry.owner.uid));
     }

@@ -345,7 +345,8 @@ impl Recorder {
         self.ask(Command::RegenerateMetadata)
     }
 
-    /// Waits until the files are made that are being made, while it goes on recording.
+    /// Waits until the files are made that are being made, while it goes on recording. Scheduled rotations
+    /// are left to another daemon from then on.
     pub(crate) fn finish_files(&self) {
         // What could not be made is told.
         let _ = self.ask(Command::FinishFiles);

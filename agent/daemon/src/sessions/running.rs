@@ -67,6 +67,8 @@ pub(super) struct Running {
     /// When the listener is told next how much is stored.
     next_sample: Option<Instant>,
     has_failed: bool,
+    /// Whether another daemon is about to go on: what is due is due there.
+    is_leaving: bool,
     less: Less,
     /// What sends the trace on, if somebody does.
     relay: Option<Arc<Forwarder>>,
@@ -156,6 +158,7 @@ impl Running {
             stored_before: 0,
             next_sample: None,
             has_failed: false,
+            is_leaving: false,
             less: Less::default(),
             relay,
         })
@@ -247,6 +250,7 @@ impl Running {
             Command::Tallies(reply) => drop(reply.send(Ok(self.tallies()))),
             Command::Moment(reply) => drop(reply.send(Ok(self.moment()))),
             Command::FinishFiles(reply) => {
+                self.is_leaving = true;
                 // The listener knows what could not be made.
                 let _ = self.wait_for_files();
                 drop(reply.send(Ok(())));
@@ -698,7 +702,8 @@ impl Running {
     fn tell_due(&mut self) {
         let Some(session) = self.session.as_ref().filter(|session| !session.is_paused()) else { return };
         let bytes = session.progress().bytes.unwrap_or_default();
-        if self.schedule.is_due(bytes)
+        if !self.is_leaving
+            && self.schedule.is_due(bytes)
             && self.listener.is_due()
             && let Err(error) = self.rotate()
         {

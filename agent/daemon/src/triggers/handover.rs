@@ -8,12 +8,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counted, Entry, Triggers, lock, side_by_side, trigger::Paced};
+use super::{Counted, Entry, Triggers, lock, trigger::Paced};
 use crate::descriptors::OfUser;
 use crate::maps::HandedMap;
 use crate::registry::log;
 use crate::sessions::World;
 use crate::shares::Shares;
+use crate::side_by_side;
 use api::{ControlError, Trigger};
 use capture::HandOver;
 
@@ -104,7 +105,7 @@ impl Triggers {
         }
         self.watch_all_again(&users.remove(&0).unwrap_or_default(), world);
         let others: Vec<_> = users.into_values().collect();
-        side_by_side(&others, |of_user| self.watch_all_again(of_user, world));
+        side_by_side::for_all(&others, |of_user| self.watch_all_again(of_user, world));
     }
 
     fn watch_all_again(self: &Arc<Self>, all: &[Arc<Entry>], world: &Result<World, ControlError>) {

@@ -59,6 +59,7 @@ use super::{
     registry::Budget,
     sessions::{Sample, World},
     shares::Shares,
+    side_by_side::Work,
     user::Owner,
 };
 use crate::lock;
@@ -72,8 +73,6 @@ const TRIGGERS_MAX: usize = 8192;
 const TRIGGERS_OF_USER_MAX: usize = 1024;
 /// The most text of a user's triggers, as JSON.
 const TEXT_MAX: usize = 16 << 20;
-/// How many threads do something for several users.
-const THREADS: usize = 8;
 
 type Key = (u32, String);
 
@@ -173,11 +172,19 @@ impl Triggers {
         self.events.follow(self, world);
     }
 
-    /// Watches for nothing any more, because the daemon ends.
-    pub(super) fn end(&self) {
-        lock(&self.all).clear();
-        self.events.end();
+    /// Watches for nothing any more, because the daemon ends. Gives what is left to do for each user:
+    /// programs are taken out of the kernel, which takes its time.
+    pub(super) fn end(&self) -> Vec<Work<()>> {
+        let all = std::mem::take(&mut *lock(&self.all));
         self.units.end();
+        let mut users = BTreeMap::<u32, Vec<Arc<Entry>>>::new();
+        for ((uid, _), entry) in all {
+            users.entry(uid).or_default().push(entry);
+        }
+        let of_users = users.into_values().map(|of_user| -> Work<()> {
+            Box::new(move || of_user.iter().for_each(|entry| entry.counted.end()))
+        });
+        self.events.end().into_iter().chain(of_users).collect()
     }
 
     fn put(&self, owner: Owner, new: NewTrigger, counted: Counted) -> Result<Arc<Entry>, ControlError> {
@@ -402,25 +409,6 @@ pub(super) fn look_each_second(triggers: &Arc<Triggers>) -> io::Result<()> {
     std::thread::Builder::new().name("triggers".into()).spawn(look).map(drop)
 }
 
-/// Does something for each of these in a few threads, and waits for all of it. What the system has no thread
-/// for, the others do.
-fn side_by_side<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    let run = || {
-        while let Some(of) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            work(of);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..all.len().min(THREADS) {
-            if std::thread::Builder::new().name("of-users".into()).spawn_scoped(scope, &run).is_err() {
-                break;
-            }
-        }
-        run();
-    });
-}
-
 /// Whether there can be one more.
 fn check_number(all: &BTreeMap<Key, Arc<Entry>>, uid: u32) -> Result<(), ControlError> {
     let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
@@ -457,26 +445,4 @@ fn threshold(of: api::trigger::Threshold, capacity: u64) -> u64 {
 
 fn used(bytes: u64, capacity: u64) -> Finding {
     Finding::BufferUsage { bytes, capacity }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn each_is_done_once_and_a_few_at_a_time() {
-        let done = Mutex::new(Vec::new());
-        let all: Vec<u32> = (0..1000).collect();
-        side_by_side(&all, |number| {
-            lock(&done).push((*number, format!("{:?}", std::thread::current().id())))
-        });
-        let (mut numbers, threads): (Vec<u32>, BTreeSet<String>) =
-            done.into_inner().unwrap().into_iter().unzip();
-        numbers.sort_unstable();
-        assert_eq!(numbers, all);
-        assert!((1..=THREADS).contains(&threads.len()), "{threads:?}");
-        side_by_side(&[], |never: &u32| unreachable!("{never}"));
-    }
 }

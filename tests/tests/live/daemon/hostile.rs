@@ -8,9 +8,11 @@ use std::{
 
 use integration_tests::{
     daemon::{Daemon, ROOT},
-    harness::wait_for,
+    harness::{Caller, wait_for},
 };
 use serde_json::{Value, json};
+
+use super::{calls, files, found, only};
 
 /// Kilobytes of memory that the daemon holds.
 fn resident_kb(daemon: &Daemon) -> u64 {
@@ -115,6 +117,36 @@ fn filters_of_an_event_are_limited_together() {
     let session = daemon.tell("GET", "/v1/sessions/one", None);
     let there = session["domains"][0]["channels"][0]["rules"].as_array().unwrap().len();
     assert_eq!(there, 1 + answers.iter().filter(|(status, _)| *status < 300).count());
+}
+
+/// Rules that take long to be compared with all events: nobody waits for that but who has asked for it.
+#[test]
+fn a_daemon_ends_while_rules_are_expanded() {
+    let mut daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    daemon.session(ROOT, "one", &dir, &[calls()]);
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(1000);
+    daemon.session(ROOT, "two", &daemon.path().join("other"), &[]);
+    let exclusions: Vec<String> = (0..3900).map(|number| format!("*s*_*e*{number}*")).collect();
+    let rule = |number: usize| {
+        let name = format!("*{}", "*_".repeat(number));
+        json!({"name": name, "instrumentation": "tracepoint", "exclusions": exclusions})
+    };
+    let rules = "/v1/sessions/two/domains/kernel/channels/channel0/rules";
+    daemon.tell("POST", rules, Some(&rule(0)));
+    let request = format!("{}\n", rule(1));
+    let mut stream = UnixStream::connect(daemon.socket()).unwrap();
+    let head = format!(
+        "POST {rules} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        request.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    daemon.end().expect(0);
+    assert_eq!(found(&files(&dir)), 1000);
 }
 
 #[test]

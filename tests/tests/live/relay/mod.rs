@@ -1,5 +1,6 @@
 //! Sessions that send what they record to stock `lttng-relayd`.
 
+mod frozen;
 mod live;
 mod lost;
 mod relayd;

@@ -15,11 +15,12 @@ use std::{
 
 pub(super) use of_user::Look;
 
-use super::{Triggers, side_by_side, trigger::Entry};
+use super::{Triggers, trigger::Entry};
 use crate::descriptors::Descriptors;
 use crate::lock;
 use crate::sessions::World;
 use crate::shares::Shares;
+use crate::side_by_side::{self, Work};
 use api::trigger::Condition;
 use api::{Code, ControlError};
 use of_user::{UserEvents, rule_of};
@@ -147,7 +148,7 @@ impl Events {
         let mut users: Vec<_> = lock(&self.users).iter().map(|(uid, of)| (*uid, Arc::clone(of))).collect();
         loop {
             let left = Mutex::new(Vec::new());
-            side_by_side(&users, |(uid, of)| {
+            side_by_side::for_all(&users, |(uid, of)| {
                 if !of.finish(triggers, deadline) {
                     lock(&left).push((*uid, Arc::clone(of)));
                 }
@@ -160,10 +161,10 @@ impl Events {
         }
     }
 
-    /// Ends all of it, because the daemon ends.
-    pub(super) fn end(&self) {
+    /// Ends all of it, because the daemon ends. Gives what is left to do for each user.
+    pub(super) fn end(&self) -> Vec<Work<()>> {
         let all = std::mem::take(&mut *lock(&self.users));
-        all.values().for_each(|of| of.end());
+        all.into_values().map(|of| -> Work<()> { Box::new(move || of.end()) }).collect()
     }
 }
 
