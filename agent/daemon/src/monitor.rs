@@ -25,7 +25,7 @@ use stdx::output::Directory;
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);
-/// When nothing was looked at for so long, a thread of a session does not answer any more.
+/// When nothing was looked at, or a thread has not answered, for so long, it does not come on any more.
 const LATE: Duration = Duration::from_mins(1);
 /// How many requests for health look at the same time.
 const LOOKING_MAX: usize = 4;
@@ -172,7 +172,11 @@ impl Monitor {
     /// Why the daemon is not alive, if it is not. It waits for no session, as [`health`](Self::health) may.
     pub(super) fn late(&self) -> Option<String> {
         let since = self.looked().at.elapsed();
-        (since >= LATE).then(|| format!("a thread of a session has not answered for {} s", since.as_secs()))
+        if since >= LATE {
+            return Some(format!("the monitor has not looked at sessions for {} s", since.as_secs()));
+        }
+        let (since, name) = self.registry.silence().filter(|(since, _)| *since >= LATE)?;
+        Some(format!("the thread of root's session {name} has not answered for {} s", since.as_secs()))
     }
 
     /// Where metrics are to be served over TCP.

@@ -27,7 +27,7 @@ pub(super) use self::handover::{HandedChunks, TakingOver};
 use self::maps::Maps;
 pub(super) use self::maps::{Budget, MapsAsked};
 pub(super) use self::usage::Detail;
-use self::usage::Known;
+use self::usage::{Asked, Known};
 use super::{
     archives::Archives,
     descriptors::Descriptors,
@@ -122,6 +122,8 @@ struct Entry {
     selections: Arc<Selections>,
     /// What was known last of how full its rings are.
     usage: Mutex<Known>,
+    /// The question about them that its thread has not answered.
+    asked: Mutex<Option<Asked>>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
     share: Mutex<Share>,
 }
@@ -709,6 +711,7 @@ impl Entry {
             hangup: Mutex::default(),
             selections: Arc::default(),
             usage: Mutex::default(),
+            asked: Mutex::default(),
             share: Mutex::default(),
         }
     }

@@ -53,10 +53,13 @@ impl Registry {
         let sessions = self.take_sessions();
         let end = |taken: &Taken| -> Work<bool> {
             let (name, entry) = (taken.name.clone(), Arc::clone(&taken.entry));
-            Box::new(move || {
+            let is_silent = entry.is_silent();
+            let end: Work<bool> = Box::new(move || {
                 entry.end(&name, relays);
                 true
-            })
+            });
+            // A thread that has not answered before has no longer than relay daemons have.
+            if is_silent { Box::new(move || within(vec![end], relays) == [Some(true)]) } else { end }
         };
         let mut works: Vec<_> = sessions.iter().map(end).collect();
         let of_triggers = self.triggers.end();
@@ -191,7 +194,7 @@ impl Entry {
 
     /// Leaves its recording to another daemon, if it goes on.
     fn leave(&self, name: &str) -> Left {
-        let usage = self.known();
+        let usage = self.usage_by(Instant::now() + LEAVE_MAX);
         let mut recording = lock(&self.recording);
         self.count(recording.as_ref());
         let left = recording.take().map(Recording::hand_over).transpose();

@@ -1,14 +1,21 @@
 //! How full the rings of sessions are, and what they have counted.
 
-use ::spec::TraceClock;
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Entry, Registry, lock};
 use crate::sessions::{Moment, spec};
+use crate::side_by_side::lock_until;
+use ::spec::TraceClock;
 use api::usage::{ChannelUsage, CpuUsage};
-use api::{Channel, Domain, EventLoss, Usage};
+use api::{Channel, ControlError, Domain, EventLoss, Usage};
 use kernel::clock::ReadClock as _;
 
 /// Whether events are told one by one.
@@ -27,25 +34,50 @@ pub(super) struct Known {
     moment: Moment,
 }
 
+/// A question for a session's thread that was not answered yet.
+#[derive(Debug)]
+pub(super) struct Asked {
+    since: Instant,
+    answer: Receiver<Result<Moment, ControlError>>,
+}
+
+/// How long the threads of all sessions together have to answer. For a thread that does not, earlier numbers
+/// count.
+const ANSWERS_MAX: Duration = Duration::from_secs(1);
+
+/// When a thread has not answered for so long, nobody waits for more of it.
+const SILENCE: Duration = Duration::from_secs(10);
+
 impl Registry {
     /// What a session has counted, and how full its rings are.
     pub(crate) fn usage(&self, uid: u32, name: &str) -> Answer<Usage> {
-        Ok(self.find(uid, name)?.usage(Detail::Events))
+        let entry = self.find(uid, name)?;
+        let known = entry.usage_by(Instant::now() + ANSWERS_MAX);
+        Ok(entry.told(known, Detail::Events))
     }
 
     /// The same of all sessions of a user; of all users where none is named.
     pub(crate) fn usages(&self, of: Option<u32>, detail: Detail) -> Vec<Usage> {
-        let sessions = lock(&self.sessions);
-        let own = sessions.iter().filter(|((uid, _), _)| of.is_none_or(|of| of == *uid));
-        let entries: Vec<Arc<Entry>> = own.map(|(_, entry)| Arc::clone(entry)).collect();
-        drop(sessions);
-        entries.iter().map(|entry| entry.usage(detail)).collect()
+        let deadline = Instant::now() + ANSWERS_MAX;
+        let entries = self.entries(of);
+        // All of them are asked before one is waited for.
+        entries.iter().for_each(|entry| entry.ask_usage());
+        entries.iter().map(|entry| entry.told(entry.usage_by(deadline), detail)).collect()
+    }
+
+    /// The longest time for which the thread of one of root's sessions has not answered, and the session's
+    /// name. Sessions of others do not count: their files may be anywhere.
+    pub(crate) fn silence(&self) -> Option<(Duration, String)> {
+        let of = |entry: &Arc<Entry>| {
+            let since = lock(&entry.asked).as_ref()?.since;
+            Some((since.elapsed(), lock(&entry.model).name().to_owned()))
+        };
+        self.entries(Some(0)).iter().filter_map(of).max()
     }
 }
 
 impl Entry {
-    fn usage(&self, detail: Detail) -> Usage {
-        let Known { time_ns, moment } = self.known();
+    fn told(&self, Known { time_ns, moment }: Known, detail: Detail) -> Usage {
         let model = lock(&self.model);
         let channel = |(domain, channel): (Domain, &Channel)| of_channel(&moment, (domain, channel), detail);
         Usage {
@@ -58,15 +90,52 @@ impl Entry {
         }
     }
 
-    /// What is known now. If something is done with it, that is what was known before.
-    pub(super) fn known(&self) -> Known {
+    /// Asks its thread what is known now. If something is done with it, or an earlier question is not
+    /// answered yet, it is not asked.
+    fn ask_usage(&self) {
+        // Who waits for the answer has it locked.
+        let Some(mut asked) = lock_until(&self.asked, Instant::now()) else { return };
+        self.hear(&mut asked, Instant::now());
+        if asked.is_some() {
+            return;
+        }
         if let Ok(recording) = self.recording.try_lock() {
-            let moment = recording.as_ref().and_then(|recording| recording.recorder.moment().ok());
-            let mut known = lock(&self.usage);
-            known.time_ns = TraceClock::Mono.now_ns();
-            if let Some(moment) = moment {
-                known.moment = moment;
+            match recording.as_ref().map(|recording| recording.recorder.moment()) {
+                Some(Ok(answer)) => *asked = Some(Asked { since: Instant::now(), answer }),
+                // There is nothing that counts on.
+                _ => lock(&self.usage).time_ns = TraceClock::Mono.now_ns(),
             }
+        }
+    }
+
+    /// Takes the answer that comes before `deadline`. A thread that has not answered before is not waited for
+    /// again.
+    fn hear(&self, asked: &mut Option<Asked>, deadline: Instant) {
+        let Some(Asked { since, answer }) = asked else { return };
+        let deadline = deadline.min(*since + ANSWERS_MAX);
+        let answer = answer.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        if matches!(answer, Err(RecvTimeoutError::Timeout)) {
+            return;
+        }
+        *asked = None;
+        let mut known = lock(&self.usage);
+        known.time_ns = TraceClock::Mono.now_ns();
+        if let Ok(Ok(moment)) = answer {
+            known.moment = moment;
+        }
+    }
+
+    /// Whether its thread has not answered an earlier question.
+    pub(super) fn is_silent(&self) -> bool {
+        lock(&self.asked).as_ref().is_some_and(|asked| asked.since.elapsed() >= SILENCE)
+    }
+
+    /// What is known now. If something is done with it, or its thread does not answer before `deadline`, that
+    /// is what was known before.
+    pub(super) fn usage_by(&self, deadline: Instant) -> Known {
+        self.ask_usage();
+        if let Some(mut asked) = lock_until(&self.asked, deadline) {
+            self.hear(&mut asked, deadline);
         }
         lock(&self.usage).clone()
     }
@@ -87,5 +156,61 @@ fn of_channel(moment: &Moment, (domain, channel): (Domain, &Channel), detail: De
         cpus: cpus.collect(),
         events: (detail == Detail::Events)
             .then(|| tally.map(crate::sessions::Tally::events).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Sender};
+
+    use super::*;
+    use crate::sessions::Model;
+    use crate::user::Owner;
+    use api::{Format, NewSession, SessionMode};
+
+    /// A session whose thread was asked, and who answers for it.
+    fn asked(since: Instant) -> (Entry, Sender<Result<Moment, ControlError>>) {
+        let new = NewSession {
+            name: Some("one".into()),
+            mode: SessionMode::Snapshot,
+            snapshot_output: None,
+            format: Format::TraceDat,
+            asks_for_state: false,
+        };
+        let entry = Entry::new(Owner::new(0, 0), Model::create(new, 0, 0).unwrap(), None);
+        let (answers, answer) = mpsc::channel();
+        *lock(&entry.asked) = Some(Asked { since, answer });
+        (entry, answers)
+    }
+
+    /// Longer than a test may take.
+    const LONG: Duration = Duration::from_secs(1 << 20);
+
+    #[test]
+    fn a_silent_thread_is_waited_for_once_and_counts_as_before() {
+        let (entry, answers) = asked(Instant::now().checked_sub(ANSWERS_MAX).unwrap());
+        lock(&entry.usage).moment.stored = Some(7);
+        let stored = || entry.usage_by(Instant::now() + LONG).moment.stored;
+        assert_eq!([stored(), stored()], [Some(7); 2]);
+        assert!(lock(&entry.asked).is_some(), "it is not asked a second time");
+        assert!(!entry.is_silent());
+        lock(&entry.asked).as_mut().unwrap().since = Instant::now().checked_sub(SILENCE).unwrap();
+        assert!(entry.is_silent());
+        answers.send(Ok(Moment { stored: Some(8), ..Moment::default() })).unwrap();
+        assert_eq!((stored(), entry.is_silent()), (Some(8), false), "a late answer counts");
+        assert!(lock(&entry.asked).is_none());
+        let (entry, answers) = asked(Instant::now());
+        lock(&entry.usage).moment.stored = Some(9);
+        drop(answers);
+        assert_eq!(entry.usage_by(Instant::now()).moment.stored, Some(9), "its thread has ended");
+        assert!(lock(&entry.asked).is_none());
+    }
+
+    #[test]
+    fn a_question_that_waits_holds_up_no_other() {
+        let (entry, _answers) = asked(Instant::now());
+        let _waits = lock(&entry.asked);
+        entry.ask_usage();
+        assert_eq!(entry.usage_by(Instant::now()).time_ns, 0);
     }
 }

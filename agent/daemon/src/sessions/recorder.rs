@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        mpsc::{self, Sender},
+        mpsc::{self, Receiver, Sender},
     },
     thread::JoinHandle,
     time::Duration,
@@ -330,9 +330,12 @@ impl Recorder {
         self.ask(Command::Tallies)
     }
 
-    /// The same, and how full the rings are.
-    pub(crate) fn moment(&self) -> Result<Moment, ControlError> {
-        self.ask(Command::Moment)
+    /// The same, and how full the rings are, when the thread comes to answer.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub(crate) fn moment(&self) -> Result<Receiver<Result<Moment, ControlError>>, ControlError> {
+        self.send(Command::Moment)
     }
 
     /// Stores the state of the machine as it is now.
@@ -383,10 +386,17 @@ impl Recorder {
     }
 
     fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ControlError> {
+        self.send(command)?.recv().map_err(|_| ended())?
+    }
+
+    fn send<T>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<Receiver<Result<T, ControlError>>, ControlError> {
         let (reply, answer) = mpsc::channel();
         self.commands.send(command(reply)).map_err(|_| ended())?;
         self.wake.tell();
-        answer.recv().map_err(|_| ended())?
+        Ok(answer)
     }
 
     fn join(&mut self) {
