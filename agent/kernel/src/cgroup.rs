@@ -9,6 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::read;
+use stdx::mounts::{self, Mount};
 
 /// The control group namespace that sees the whole hierarchy (`PROC_CGROUP_INIT_INO`,
 /// include/linux/proc_ns.h).
@@ -84,8 +85,8 @@ impl Hierarchy {
     /// # Errors
     /// There is none, or it does not show the whole hierarchy.
     pub fn find() -> Result<Self, CgroupError> {
-        let mounts = read::file("/proc/self/mountinfo").unwrap_or_default();
-        let root = mount_point(&String::from_utf8_lossy(&mounts)).ok_or(CgroupError::NotMounted)?;
+        let mounts = mounts::of_process("self").unwrap_or_default();
+        let root = mount_point(&mounts).ok_or(CgroupError::NotMounted)?;
         let namespace = fs::read_link("/proc/self/ns/cgroup");
         if namespace.is_ok_and(|namespace| namespace.as_os_str() != INITIAL_NAMESPACE) {
             return Err(CgroupError::Namespace);
@@ -177,14 +178,10 @@ pub fn of_thread(tid: u32) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
-/// Where the whole hierarchy is mounted, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-fn mount_point(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        (root == "/" && kind.starts_with("cgroup2 ")).then(|| PathBuf::from(point.replace("\\040", " ")))
-    })
+/// Where the whole hierarchy is mounted.
+fn mount_point(mounts: &[Mount]) -> Option<PathBuf> {
+    let whole = mounts.iter().find(|mount| mount.kind == "cgroup2" && mount.root == Path::new("/"));
+    whole.map(|mount| mount.point.clone())
 }
 
 /// Whether a directory is named after a container, a machine or a unit.
@@ -230,12 +227,13 @@ mod tests {
 
     #[test]
     fn the_hierarchy_is_found_among_mounts() {
-        let mounts = "22 1 254:1 / / rw - ext4 /dev/vda rw\n\
+        let found = |text: &[u8]| mount_point(&mounts::parse(text).unwrap());
+        let mounts = b"22 1 254:1 / / rw - ext4 /dev/vda rw\n\
             31 22 0:26 /inner /x rw shared:1 - cgroup2 cgroup2 rw\n\
             32 22 0:26 / /sys/fs/my\\040cgroup rw,nosuid - cgroup2 none rw\n\
             33 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";
-        assert_eq!(mount_point(mounts), Some(PathBuf::from("/sys/fs/my cgroup")));
-        assert_eq!(mount_point("22 1 254:1 / / rw - ext4 /dev/vda rw\n"), None);
+        assert_eq!(found(mounts), Some(PathBuf::from("/sys/fs/my cgroup")));
+        assert_eq!(found(b"22 1 254:1 / / rw - ext4 /dev/vda rw\n"), None);
     }
 
     #[test]

@@ -28,6 +28,8 @@
 //! | [`input`] | wildcards, lists of CPUs, suggestions for misspelt names |
 //! | [`clients`] | how many connections each client of a server has |
 //! | [`output`] | directories by descriptor, and files that appear when they are complete |
+//! | [`guard`] | files that nobody but root can change |
+//! | [`mounts`] | mounted file systems, as the kernel lists them |
 //! | [`handover`] | descriptors and state that one process passes to the next |
 //! | [`terminal`] | untrusted text made safe for a terminal |
 //! | [`json`] | bounds of JSON texts that anybody may have written |
@@ -44,9 +46,11 @@
 pub mod clients;
 pub mod escapes;
 pub mod fast_map;
+pub mod guard;
 pub mod handover;
 pub mod input;
 pub mod json;
+pub mod mounts;
 pub mod not_carried;
 pub mod output;
 pub mod parallel;

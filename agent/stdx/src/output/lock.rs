@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _},
-    os::fd::{AsFd, AsRawFd as _},
+    os::fd::AsFd,
 };
 
 use rustix::{
@@ -14,6 +14,7 @@ use rustix::{
 };
 
 use super::{Directory, FileMode, Identity};
+use crate::mounts;
 
 /// How often a file is locked that another process removes meanwhile.
 const ATTEMPTS: usize = 8;
@@ -135,21 +136,8 @@ fn holder_in(line: &str, device: (u32, u32), ino: u64) -> Option<u32> {
 }
 
 /// The number of the device that a file's file system is on, as the list of locks has it: that of its mount.
-/// stat(2) has another on file systems that number their parts (btrfs).
 fn device_of(file: impl AsFd) -> io::Result<(u32, u32)> {
-    let no = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
-    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
-    let mount = mount.ok_or_else(|| no("/proc/self/fdinfo does not name the mount of a file"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    // mount id, parent id, major:minor (proc_pid_mountinfo(5)).
-    let of_mount = |line: &str| {
-        let mut words = line.split(' ');
-        let device = (words.next() == Some(mount)).then(|| words.nth(1)).flatten()?;
-        let (major, minor) = device.split_once(':')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    };
-    mounts.lines().find_map(of_mount).ok_or_else(|| no("/proc/self/mountinfo has no mount of that number"))
+    Ok(mounts::of_file(&mounts::of_process("self")?, file)?.device)
 }
 
 #[cfg(test)]
