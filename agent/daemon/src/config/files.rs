@@ -1,20 +1,17 @@
 //! The files of a configuration. Whoever could change them could let root record and run what it likes, so
-//! that they have to be root's, or of who reads them, and nobody else's to write.
+//! that they have to be root's, or of who reads them, and nobody else's to change.
 
 use std::{
-    fs::{File, Metadata},
     io::{self, Read as _},
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
-
-use rustix::fs::{Mode, OFlags, openat};
 
 use super::{
     MORE,
     source::{Mistake, Sources},
 };
-use stdx::output::Directory;
+use stdx::guard::{Guard, GuardError};
 
 /// The most bytes of all files together.
 const TEXT_MAX: usize = 16 << 20;
@@ -33,6 +30,9 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
+    /// A file or directory is not there, or others than root can change it.
+    #[error("cannot read the configuration: {0}")]
+    Guard(#[from] GuardError),
     /// What they say.
     #[error("{}", told(.0))]
     Mistakes(Vec<Mistake>),
@@ -58,15 +58,15 @@ impl ReadFiles {
             let path = path.to_owned();
             move |source| ConfigError::Read { path, source }
         };
-        let name = path.file_name().ok_or_else(|| of(path)(io::ErrorKind::IsADirectory.into()))?;
         let [parent, more_path] = Self::dirs(path);
-        let dir = open_dir(&parent).map_err(of(&parent))?;
+        let mut guard = Guard::default();
+        // Nobody else adds a directory of more files there.
+        guard.open_dir(&parent)?;
         let mut files = Self { sources: Sources::default() };
-        files.add(&dir, name.as_ref(), path.to_owned()).map_err(of(path))?;
-        let more = match open_dir(&more_path) {
-            Ok(more) => more,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
-            Err(error) => return Err(of(&more_path)(error)),
+        files.add(&mut guard, path.to_owned())?;
+        let more = match guard.open_dir(&more_path) {
+            Err(error) if error.is_not_found() => return Ok(files),
+            opened => opened?,
         };
         let mut names = more.names().map_err(of(&more_path))?;
         // Editors keep others beside them, and begin those of their own with a dot.
@@ -77,8 +77,7 @@ impl ReadFiles {
         }
         names.sort();
         for name in names {
-            let path = more_path.join(&name);
-            files.add(&more, name.as_ref(), path.clone()).map_err(of(&path))?;
+            files.add(&mut guard, more_path.join(&name))?;
         }
         Ok(files)
     }
@@ -99,52 +98,22 @@ impl ReadFiles {
         [parent.to_owned(), parent.join(MORE)]
     }
 
-    fn add(&mut self, dir: &Directory, name: &Path, path: PathBuf) -> io::Result<()> {
-        let file = open_file(dir, name)?;
+    fn add(&mut self, guard: &mut Guard, path: PathBuf) -> Result<(), ConfigError> {
+        let file = guard.open_file(&path)?;
         let room = TEXT_MAX.saturating_sub(self.sources.len());
         let mut bytes = Vec::new();
-        file.take(room as u64 + 1).read_to_end(&mut bytes)?;
-        if bytes.len() > room {
-            return Err(io::Error::other(format!("the files have more than {} MB together", TEXT_MAX >> 20)));
+        let read = file.take(room as u64 + 1).read_to_end(&mut bytes);
+        let text = read.and_then(|_| {
+            if bytes.len() > room {
+                let why = format!("the files have more than {} MB together", TEXT_MAX >> 20);
+                return Err(io::Error::other(why));
+            }
+            String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
+        });
+        match text {
+            Ok(text) => self.sources.add(path, text),
+            Err(source) => return Err(ConfigError::Read { path, source }),
         }
-        let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))?;
-        self.sources.add(path, text);
         Ok(())
     }
-}
-
-/// Opens a directory in which nobody else can put other files.
-fn open_dir(path: &Path) -> io::Result<Directory> {
-    let dir = Directory::open(path)?;
-    check_owner(&dir.metadata()?)?;
-    Ok(dir)
-}
-
-/// Opens a file. A link in a directory that is nobody else's is followed: mounted configuration has some.
-fn open_file(dir: &Directory, name: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(dir.open_itself()?, name, flags, Mode::empty())?);
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    check_owner(&metadata)?;
-    Ok(file)
-}
-
-fn check_owner(metadata: &Metadata) -> io::Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    if metadata.uid() != 0 && metadata.uid() != own {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("user {} owns it, who could have anything recorded; `chown root` it", metadata.uid()),
-        ));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "other users can change it, and could have anything recorded; `chmod go-w` it",
-        ));
-    }
-    Ok(())
 }
