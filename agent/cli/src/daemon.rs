@@ -17,6 +17,8 @@ use daemon::Ended;
 
 /// What the daemon prints when it accepts connections.
 const READY: &str = "ready";
+/// The variable in which a cluster's manifest gives a pod the name of its node.
+const NODE_NAME: &str = "NODE_NAME";
 
 /// Serve recording sessions of several users, which `tracer-agent ctl` and `lttng` control
 ///
@@ -67,6 +69,10 @@ pub struct DaemonArgs {
     /// change, and on SIGHUP
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// What this host is called, in traces, names of archives and labels of metrics. Default: `$NODE_NAME`,
+    /// then what the configuration says, then the kernel's name of it, which is the container's in one
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
+    pub host: Option<String>,
     /// Say what is wrong in the configuration, with its places, and whether this kernel can record it; then
     /// end
     #[arg(long, requires = "config", conflicts_with = "background")]
@@ -98,6 +104,7 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         live_bind: args.live_bind,
         relay_backlog: args.relay_backlog.saturating_mul(1 << 10),
         config: args.config.clone(),
+        host: host_of(args)?,
     };
     super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     if args.background {
@@ -112,6 +119,23 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         Ended::Stopped => ExitCode::Ok.code(),
         Ended::HandedOver => ExitCode::HandedOver.code(),
     })
+}
+
+/// A host's name, as names of archives have it.
+fn host_name(text: &str) -> Result<String, &'static str> {
+    if daemon::config::is_host_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("a host has a name without a slash")
+    }
+}
+
+/// What the command line or the environment calls this host.
+fn host_of(args: &DaemonArgs) -> Result<Option<String>, CliError> {
+    let of_environment = || std::env::var(NODE_NAME).ok().filter(|name| !name.is_empty());
+    let name = args.host.clone().or_else(of_environment);
+    let wrong = |why| CliError::Usage(format!("${NODE_NAME}: {why}"));
+    name.map(|name| host_name(&name).map_err(wrong)).transpose()
 }
 
 /// The directory of its state.
@@ -141,6 +165,9 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
     }
     if let Some(descriptors) = args.user_descriptors {
         command.arg("--user-descriptors").arg(descriptors.to_string());
+    }
+    if let Some(host) = &args.host {
+        command.arg("--host").arg(host);
     }
     command.arg("--relay-backlog").arg(format!("{}K", args.relay_backlog));
     if let Some(path) = &args.config {

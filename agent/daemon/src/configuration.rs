@@ -22,7 +22,7 @@ use super::{
 };
 use api::requests::{ConfigurationState, Reload};
 use capture::Notice;
-use stdx::utc;
+use stdx::{set_host_name, utc};
 
 /// How long nothing may happen to the files before they are read: some are written in several steps.
 const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -41,6 +41,8 @@ const EVENTS_SIZE: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Configuration {
     path: PathBuf,
+    /// What this host is called, whatever the files say.
+    host: Option<String>,
     /// Where sessions are that name no directory.
     sessions: PathBuf,
     cpus: u64,
@@ -61,17 +63,23 @@ struct State {
 }
 
 impl Configuration {
-    /// Reads it for the first time. Nothing is done of what it says yet.
+    /// Reads it for the first time. Nothing is done of what it says yet. `host` is what this host is called,
+    /// whatever the files say.
     ///
     /// # Errors
     /// It cannot be read, or has mistakes.
-    pub(super) fn read(path: &Path, state: &Path, cpus: u64) -> Result<Self, ConfigError> {
+    pub(super) fn read(
+        path: &Path,
+        host: Option<String>,
+        state: &Path,
+        cpus: u64,
+    ) -> Result<Self, ConfigError> {
         let of_path = |source| ConfigError::Read { path: path.to_owned(), source };
         let wanted = Notice::new().map_err(of_path)?;
         let watch = Watch::new().map_err(of_path)?;
         // Before it is read, so that no later change is missed.
         watch.add(path);
-        let config = Config::read(path)?.0;
+        let config = read(path, host.as_ref())?;
         let told = ConfigurationState {
             path: path.to_owned(),
             read_at: utc::seconds_now(),
@@ -82,6 +90,7 @@ impl Configuration {
         let state_now = State { config: Arc::new(config), told, failures: Vec::new(), steps: Vec::new() };
         Ok(Self {
             path: path.to_owned(),
+            host,
             sessions: state.join(super::recovery::CONFIGURED),
             cpus,
             state: Mutex::new(state_now),
@@ -160,8 +169,8 @@ impl Configuration {
     /// Reads it again, and does what it says, if there is no mistake in it.
     fn reload(&self, registry: &Registry) {
         self.watch.add(&self.path);
-        match Config::read(&self.path) {
-            Ok((config, _)) => {
+        match read(&self.path, self.host.as_ref()) {
+            Ok(config) => {
                 let read_at = utc::seconds_now();
                 self.state().config = Arc::new(config);
                 self.apply_and(registry, |told| {
@@ -232,6 +241,16 @@ impl Configuration {
         let [asked, changed] = [came(&fds[0]), came(&fds[1])];
         (asked, changed && self.watch.forget())
     }
+}
+
+/// Reads the files, and gives the host its name.
+fn read(path: &Path, host: Option<&String>) -> Result<Config, ConfigError> {
+    let mut config = Config::read(path)?.0;
+    if let Some(host) = host {
+        config.host = Some(host.clone());
+    }
+    set_host_name(config.host.clone());
+    Ok(config)
 }
 
 /// What happens in the directories of the files.

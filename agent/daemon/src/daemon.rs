@@ -40,7 +40,7 @@ use super::{
 };
 use api::{Code, ControlError};
 use kernel::cpus::Cpus;
-use stdx::{clients::Limits, handover::Parcels, output::FileMode};
+use stdx::{clients::Limits, handover::Parcels, output::FileMode, set_host_name};
 
 /// What is said to who asks for a hand-over in vain.
 const NOT_STORED: &str = "SIGUSR2: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
@@ -88,6 +88,9 @@ pub struct Options {
     pub relay_backlog: u64,
     /// The first file of its configuration, if it has one.
     pub config: Option<PathBuf>,
+    /// What this host is called, whatever the configuration says; `None` for what that says, or the kernel's
+    /// name of it.
+    pub host: Option<String>,
 }
 
 /// Why there is no daemon.
@@ -207,8 +210,12 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let limits = (shares(options)?, descriptors);
     let relays = (Places::beside(&options.state).map_err(unusable)?, options.relay_backlog);
     let live = Live::new(options.live_bind);
+    set_host_name(options.host.clone());
     let configuration = match &options.config {
-        Some(path) => Some(Arc::new(Configuration::read(path, &options.state, cpus()?)?)),
+        Some(path) => {
+            let host = options.host.clone();
+            Some(Arc::new(Configuration::read(path, host, &options.state, cpus()?)?))
+        }
         None => None,
     };
     let archives = Arc::new(Archives::new(&options.state));

@@ -243,8 +243,9 @@ fn push_word(text: &mut Vec<u8>, word: &[u8]) {
 /// This machine as trace-cmd's UNAME option has it: system, host name, release, machine.
 pub fn uname_text() -> String {
     let uname = rustix::system::uname();
-    let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.machine()];
-    parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
+    let [system, release, machine] =
+        [uname.sysname(), uname.release(), uname.machine()].map(|part| part.to_string_lossy().into_owned());
+    [system, stdx::host_name(), release, machine].join(" ")
 }
 
 /// Whether this process sees the ids that the kernel itself uses: those of the first pid namespace, whose

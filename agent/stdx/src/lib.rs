@@ -59,7 +59,19 @@ pub mod reason;
 pub mod terminal;
 pub mod utc;
 
-/// The name of this machine, as `uname -n` prints it.
+use std::sync::{PoisonError, RwLock};
+
+/// The name that this process has been given for the machine.
+static HOST_NAME: RwLock<Option<String>> = RwLock::new(None);
+
+/// The name of this machine: the one of [`set_host_name`], or as `uname -n` prints it. In a container that is
+/// the container's.
 pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    let given = HOST_NAME.read().unwrap_or_else(PoisonError::into_inner).clone();
+    given.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+}
+
+/// Gives the machine a name for all that this process writes and serves; `None` for the kernel's.
+pub fn set_host_name(name: Option<String>) {
+    *HOST_NAME.write().unwrap_or_else(PoisonError::into_inner) = name;
 }

@@ -66,7 +66,7 @@ pub(crate) fn host() -> Host {
     let uname = rustix::system::uname();
     let text = |part: &CStr| part.to_string_lossy().into_owned();
     Host {
-        hostname: text(uname.nodename()),
+        hostname: stdx::host_name(),
         domainname: text(uname.domainname()),
         sysname: text(uname.sysname()),
         release: text(uname.release()),

@@ -132,8 +132,13 @@ fn check_archives(config: &Config, wrong: &mut Vec<Wrong>) {
     }
 }
 
+/// Whether a text can be the name of a host: names of archives have it between slashes.
+pub fn is_host_name(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['/', '\0'])
+}
+
 fn check_labels(config: &Config, wrong: &mut Vec<Wrong>) {
-    if config.host.as_ref().is_some_and(|host| host.is_empty() || host.contains(['/', '\0'])) {
+    if config.host.as_ref().is_some_and(|host| !is_host_name(host)) {
         wrong.push((Way::of(["host"]), "a host has a name without a slash".to_owned()));
     }
     let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     budget::BudgetConfig,
+    check::is_host_name,
     files::{ConfigError, ReadFiles},
     reference::{Key, Type, reference},
     session::{KeepConfig, RotateConfig, SessionConfig, SessionKind},
@@ -48,8 +49,8 @@ pub const MORE: &str = "conf.d";
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(utoipa::ToSchema))]
 pub struct Config {
-    /// What this host is called, in names of archives and labels of metrics; the kernel's name of it where
-    /// nothing is said.
+    /// What this host is called, in traces, names of archives and labels of metrics, where neither `--host`
+    /// nor `$NODE_NAME` says it; the kernel's name of it where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// What is said of this host: labels of the metric `tracer_agent_host_info`.
