@@ -26,6 +26,7 @@ use super::{
 use serde::{Deserialize, Serialize};
 
 use kernel::btf::TypeId;
+use kernel::cgroup::memory::MemoryLimit;
 use stdx::handover::{Descriptors, Missing, Number};
 use stdx::{parallel, reason};
 
@@ -42,7 +43,7 @@ pub enum LoadError {
     #[error("the embedded eBPF object cannot be relocated: {0}; rebuild the agent")]
     Relocate(#[from] EbpfRelocationError),
     /// Creating or filling a map.
-    #[error("the kernel refused to create the eBPF map {map}: {source}")]
+    #[error("the kernel refused to create the eBPF map {map}: {source}{}", MemoryLimit::explain(source))]
     Map {
         /// Name of the map.
         map: String,

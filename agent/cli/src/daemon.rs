@@ -46,7 +46,7 @@ pub struct DaemonArgs {
     pub read_group: Option<String>,
 
     /// The most memory for the rings of a user's sessions, on all CPUs together; root may have more.
-    /// Default: a quarter of the machine's memory
+    /// Default: a quarter of the machine's memory, or of what the control group of the daemon may take
     #[arg(long, value_name = "SIZE", value_parser = units::kilobytes)]
     pub user_memory: Option<u64>,
 

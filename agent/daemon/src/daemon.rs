@@ -39,7 +39,7 @@ use super::{
     user::Group,
 };
 use api::{Code, ControlError};
-use kernel::cpus::Cpus;
+use kernel::{cgroup::memory::MemoryLimit, cpus::Cpus};
 use stdx::{clients::Limits, handover::Parcels, output::FileMode, set_host_name};
 
 /// What is said to who asks for a hand-over in vain.
@@ -78,7 +78,8 @@ pub struct Options {
     pub group: Option<String>,
     /// The group that reads the files of sessions whose owner is of it; `None` for the owners alone.
     pub read_group: Option<String>,
-    /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of the machine's.
+    /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of what this process
+    /// may have.
     pub user_memory: Option<u64>,
     /// The most descriptors of a user's recordings; `None` for a quarter of what this process may open.
     pub user_descriptors: Option<u64>,
@@ -324,7 +325,7 @@ fn parcels_of(stored: Vec<(String, OwnedFd)>, supervisor: &Supervisor) -> Option
 
 /// What users may have.
 fn shares(options: &Options) -> Result<Shares, DaemonError> {
-    let memory = options.user_memory.unwrap_or_else(|| memory_of_machine() / 4);
+    let memory = options.user_memory.unwrap_or_else(|| memory() / 4);
     Ok(Shares::new(memory, cpus()?))
 }
 
@@ -334,9 +335,11 @@ fn cpus() -> Result<u64, DaemonError> {
     Ok(cpus.online.iter().count() as u64)
 }
 
-fn memory_of_machine() -> u64 {
+/// Bytes that this process may have: the machine's, or fewer where its control group has a limit.
+fn memory() -> u64 {
     let system = rustix::system::sysinfo();
-    system.totalram.saturating_mul(system.mem_unit.into())
+    let machine = system.totalram.saturating_mul(system.mem_unit.into());
+    MemoryLimit::read().map_or(machine, |limit| limit.max.min(machine))
 }
 
 /// Looks for programs that sessions wait for: for those that have been started each second, for what others

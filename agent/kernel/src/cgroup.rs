@@ -1,4 +1,7 @@
 //! Control groups of version 2, as their file system shows them (Documentation/admin-guide/cgroup-v2.rst).
+//! The memory of this process is in [`memory`].
+
+pub mod memory;
 
 use std::{
     fs, io,

@@ -26,7 +26,8 @@ pub struct BudgetConfig {
     #[cfg_attr(test, schema(value_type = Option<String>))]
     pub cpu: Option<Share>,
     /// Memory of the rings of all sessions of the configuration. Those that would exceed it, in the order of
-    /// their names, are not recorded.
+    /// their names, are not recorded. Half of what the control group of the daemon may take, where it has a
+    /// limit and nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schema(value_type = Option<String>))]
     pub memory: Option<Bytes>,

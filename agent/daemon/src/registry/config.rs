@@ -12,6 +12,7 @@ use crate::config::{Config, SessionConfig, SessionKind};
 use crate::sessions::Model;
 use crate::user::Owner;
 use api::{Code, ControlError, Format, NewTrigger};
+use kernel::cgroup::memory::MemoryLimit;
 use stdx::utc;
 
 /// Root, whose all of it is.
@@ -70,9 +71,9 @@ impl Registry {
                 applied.note(&format!("session {name}"), removed.map(|_| Some("removed")));
             }
         }
-        let mut room = config.budget.memory.map(|most| most.0);
+        let mut room = Room::of(config);
         for (name, session) in wanted {
-            if let Err(why) = take_room(&mut room, session.rings_bytes(cpus)) {
+            if let Err(why) = room.as_mut().map_or(Ok(()), |room| room.take(session.rings_bytes(cpus))) {
                 self.leave_out(name, why, &mut applied);
                 continue;
             }
@@ -162,19 +163,70 @@ impl Registry {
     }
 }
 
-/// Takes what the rings of a session need of what the budget leaves.
-fn take_room(room: &mut Option<u64>, bytes: u64) -> Answer {
-    let Some(left) = room else { return Ok(()) };
-    *left = left.checked_sub(bytes).ok_or_else(|| {
-        ControlError::new(
-            Code::NoMemory,
-            format!(
-                "its rings would take {} KiB of memory, of which the budget leaves {} KiB: choose smaller rings \
-                 (`ring_bytes`, `keep.size`) or a larger `budget.memory`",
-                bytes >> 10,
-                *left >> 10
-            ),
-        )
-    })?;
-    Ok(())
+/// Memory for the rings of sessions.
+#[derive(Debug)]
+struct Room {
+    left: u64,
+    /// The limit that it is a part of, where the configuration has no budget.
+    limit: Option<MemoryLimit>,
+}
+
+impl Room {
+    /// What the budget allows; without one, half of what the control group of this process may take, so that
+    /// rings leave the daemon memory to work with.
+    fn of(config: &Config) -> Option<Self> {
+        match config.budget.memory {
+            Some(most) => Some(Self { left: most.0, limit: None }),
+            None => Self::of_limit(MemoryLimit::read()?),
+        }
+    }
+
+    fn of_limit(limit: MemoryLimit) -> Option<Self> {
+        Some(Self { left: limit.max / 2, limit: Some(limit) })
+    }
+
+    /// Takes what the rings of a session need.
+    fn take(&mut self, bytes: u64) -> Answer {
+        let Some(left) = self.left.checked_sub(bytes) else {
+            let budget = match &self.limit {
+                None => "the budget".to_owned(),
+                Some(limit) => format!(
+                    "half of the {} KiB that the control group {} may take",
+                    limit.max >> 10,
+                    limit.group.display()
+                ),
+            };
+            return Err(ControlError::new(
+                Code::NoMemory,
+                format!(
+                    "its rings would take {} KiB of memory, of which {budget} leaves {} KiB: choose smaller rings \
+                     (`ring_bytes`, `keep.size`) or a larger `budget.memory`",
+                    bytes >> 10,
+                    self.left >> 10
+                ),
+            ));
+        };
+        self.left = left;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_take_half_of_what_the_control_group_may_have_or_the_budget() {
+        let limit = MemoryLimit { group: "/sys/fs/cgroup/pod".into(), max: 64 << 20, used: 0 };
+        let mut room = Room::of_limit(limit).unwrap();
+        room.take(20 << 20).unwrap();
+        let refused = room.take(13 << 20).unwrap_err();
+        assert_eq!(refused.code, Code::NoMemory);
+        assert!(refused.message.contains("/sys/fs/cgroup/pod"), "{refused}");
+        room.take(12 << 20).unwrap();
+        let config = Config::of_text("budget.memory = \"1M\"").unwrap();
+        let mut room = Room::of(&config).unwrap();
+        assert_eq!(room.take((1 << 20) + 1).unwrap_err().code, Code::NoMemory);
+        room.take(1 << 20).unwrap();
+    }
 }
