@@ -1,4 +1,4 @@
-//! Control groups of version 2 that a test makes.
+//! Control groups that a test makes: of version 2, and with a limit of memory also of version 1.
 
 use std::{
     fs,
@@ -48,5 +48,36 @@ impl Drop for Group {
     fn drop(&mut self) {
         // It may have been removed by its test.
         let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A control group that may take so much memory, removed when dropped. Processes in it have to have ended.
+#[derive(Debug)]
+pub struct MemoryGroup(Group);
+
+impl MemoryGroup {
+    /// Makes one at the top of the hierarchy that counts memory, with so many bytes.
+    #[track_caller]
+    pub fn make(name: &str, bytes: u64) -> Self {
+        let mounts = stdx::mounts::of_process("self").unwrap();
+        let first = mounts.iter().find(|mount| mount.kind == "cgroup" && mount.has_option("memory"));
+        let (top, limit) = match first {
+            Some(mount) => (mount.point.clone(), "memory.limit_in_bytes"),
+            None => {
+                let mount = mounts.iter().find(|mount| mount.kind == "cgroup2").expect("cgroup2 is mounted");
+                fs::write(mount.point.join("cgroup.subtree_control"), "+memory").unwrap();
+                (mount.point.clone(), "memory.max")
+            }
+        };
+        let dir = top.join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let group = Group(dir);
+        fs::write(group.dir().join(limit), bytes.to_string()).unwrap();
+        Self(group)
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        self.0.dir()
     }
 }

@@ -106,6 +106,13 @@ impl Daemon {
         Self::new().configured(text)
     }
 
+    /// The same by way of a program that becomes it.
+    pub fn start_configured_through(starter: &[String], text: &str) -> Self {
+        let mut daemon = Self::new();
+        daemon.starter = starter.to_vec();
+        daemon.configured(text)
+    }
+
     /// The same, with its state in a directory of somebody else's.
     pub fn start_configured_in(state: &Path, text: &str) -> Self {
         let mut daemon = Self::new();
@@ -168,6 +175,11 @@ impl Daemon {
         self.end().expect(0);
         self.start_again();
         self
+    }
+
+    /// Gives it more options for its next start.
+    pub fn add_options(&mut self, options: &[&str]) {
+        self.options.extend(options.iter().map(|&option| option.to_owned()));
     }
 
     /// Lets it hand its sessions over, and waits until it has ended.

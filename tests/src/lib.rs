@@ -33,6 +33,7 @@ pub mod http;
 pub mod interpreter;
 pub mod kernel_log;
 pub mod kernelshark;
+pub mod kubernetes;
 pub mod ltt2008_reader;
 pub mod made_up;
 pub mod object_store;

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use integration_tests::{
     daemon::{Daemon, GID, ROOT, User},
     harness::{Caller, Report, is_getppid, program, run},
+    kubernetes,
 };
 use serde_json::{Value, json};
 
@@ -64,7 +65,7 @@ fn system_calls(names: &[String]) -> BTreeSet<String> {
 }
 
 /// What starts a program with these capabilities, and without any way to get others.
-fn with_capabilities(names: &[String]) -> Vec<String> {
+pub(super) fn with_capabilities(names: &[String]) -> Vec<String> {
     let lower = names.iter().map(|name| name.to_lowercase().replace("cap_", ""));
     let kept: String = lower.flat_map(|name| [",+".to_owned(), name]).collect();
     let words = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set"];
@@ -119,11 +120,8 @@ fn the_units_rights_are_enough_for_sessions_of_root_and_of_users() {
 
 #[test]
 fn the_manifests_capabilities_are_enough_for_sessions_of_root() {
-    let manifest = source("agent/packaging/kubernetes/daemonset.yaml");
-    let names = manifest.lines().skip_while(|line| line.trim() != "add:").skip(1);
-    let names = names.map_while(|line| line.trim().strip_prefix("- ")?.split(' ').next());
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    assert!(names.len() > 3 && !names.contains(&"SYS_ADMIN".to_owned()), "{names:?}");
+    let names = kubernetes::capabilities(&kubernetes::manifest().0);
+    assert!(names.contains(&"BPF".to_owned()) && !names.contains(&"SYS_ADMIN".to_owned()), "{names:?}");
     let daemon = Daemon::start_through(&[with_mounts(), with_capabilities(&names)].concat());
     records(&daemon, ROOT, &[asked()]);
     daemon.stop().expect(0);

@@ -42,6 +42,7 @@ mod import_ctf;
 mod interrupts;
 mod kernel_filters;
 mod kernelshark;
+mod kubelet;
 mod lanes;
 mod live;
 mod loss;
