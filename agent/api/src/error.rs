@@ -213,4 +213,6 @@ codes! {
     NoMap = 232, 404, "Map not found";
     /// Those of a user, or of all users together.
     TooManyConnections = 233, 429, "Too many connections";
+    /// What a session records cannot be stored.
+    DiskFull = 234, 507, "No space left on the disk of the session";
 }

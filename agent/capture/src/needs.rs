@@ -14,7 +14,7 @@ use super::{
 use attach::{KernelLayout, ProgramOptions};
 use compile::hook::HookProgram;
 use compile::scope::{Halves, Scope, ScopeError};
-use kernel::proc;
+use kernel::cgroup::memory::Available;
 use spec::TraceClock;
 use stdx::output::Directory;
 use tracedat::Compression;
@@ -24,7 +24,7 @@ use tracedat::Compression;
 const OTHER_FILES: u64 = 16;
 /// Those of them that each channel has.
 const FILES_OF_CHANNEL: u64 = 32;
-/// Those of an event that is added: its program, link and perf event, and a generic program of its own.
+/// Those of an event of a watch: its program, link and perf event, and a generic program of its own.
 pub(super) const FILES_OF_ADDED: usize = 4;
 /// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols
 /// themselves.
@@ -39,8 +39,8 @@ pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError>
     let ring = options.channels.iter().map(ring_of).sum::<u64>();
     let needed = ring.saturating_mul(options.cpus.len() as u64);
     // The kernel would rather start killing processes than refuse a large map.
-    match proc::memory_available() {
-        Ok(available) if needed > available / 10 * 9 => Err(CaptureError::Memory {
+    match Available::read() {
+        Ok(available) if needed > available.bytes / 10 * 9 => Err(CaptureError::Memory {
             ring_kb: ring >> 10,
             channels: options.channels.len(),
             cpus: options.cpus.len(),
@@ -52,23 +52,28 @@ pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError>
 }
 
 /// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by
-/// one, and in the end the command could not be started.
+/// one, and in the end the command could not be started. Events that may be added later are not among them:
+/// adding one of them fails when there are none left.
 pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
+    let (events, needed) = (options.events().count(), open_files(options));
+    match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        Some(limit) if limit < needed => Err(CaptureError::OpenFiles { events, needed, limit }),
+        _ => Ok(()),
+    }
+}
+
+/// How many descriptors a recording needs from its start on.
+fn open_files(options: &CaptureOptions) -> u64 {
     // A link for each event, and its perf event or its program.
     let attach_points: usize =
         options.channels.iter().flat_map(programs).map(|program| program.hooks.len()).sum();
     let events = options.events().count();
     let others = OTHER_FILES + FILES_OF_CHANNEL * options.channels.len() as u64;
-    let spare: usize = options.channels.iter().map(|of| of.spare_events.saturating_mul(FILES_OF_ADDED)).sum();
     let streams = options.cpus.len() * options.rings_of_cpu();
     // Those of the archive, and of one more: the next one, or a snapshot.
     let spools = 2 * streams;
     let trace = options.trace.as_ref().map_or(0, |_| ctf::FILES_OF_TRACE + ctf::FILES_OF_STREAM * streams);
-    let needed = (2 * (events + attach_points) + spools + trace).saturating_add(spare) as u64 + others;
-    match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        Some(limit) if limit < needed => Err(CaptureError::OpenFiles { events, needed, limit }),
-        _ => Ok(()),
-    }
+    (2 * (events + attach_points) + spools + trace) as u64 + others
 }
 
 /// The programs of a channel's probes.

@@ -50,7 +50,7 @@ use compile::fast::Lane;
 use compile::scope::ScopeError;
 use ctf_writer::Publication;
 use ftrace_event::Cmdlines;
-use kernel::proc;
+use kernel::{cgroup::memory::Available, proc};
 use spec::StackKind;
 use stdx::output::{Output, OutputError};
 use tracedat::ledger::EventChoice;
@@ -78,8 +78,8 @@ pub enum CaptureError {
     Probe(#[from] ProbeError),
     /// The rings would take more memory than is free.
     #[error(
-        "rings of {ring_kb} KB{} for {cpus} CPUs need {} MB, but only {} MB of memory are available; choose a smaller -b",
-        if *.channels > 1 { format!(" in {channels} buffers") } else { String::new() }, needed >> 20, available >> 20
+        "rings of {ring_kb} KB{} for {cpus} CPUs need {} MB, but only {available}; choose a smaller -b",
+        if *.channels > 1 { format!(" in {channels} buffers") } else { String::new() }, needed >> 20
     )]
     Memory {
         /// Size of one ring in KB, or of a CPU's rings of all channels.
@@ -90,19 +90,19 @@ pub enum CaptureError {
         cpus: usize,
         /// Bytes needed.
         needed: u64,
-        /// Bytes available.
-        available: u64,
+        /// What is available, and where.
+        available: Available,
     },
     /// Maps would take more memory than is free.
     #[error(
-        "the maps need {} MB, but only {} MB of memory are available; choose fewer keys (--max-keys)",
-        needed >> 20, available >> 20
+        "the maps need {} MB, but only {available}; choose fewer keys (--max-keys)",
+        needed >> 20
     )]
     MapMemory {
         /// Bytes needed.
         needed: u64,
-        /// Bytes available.
-        available: u64,
+        /// What is available, and where.
+        available: Available,
     },
     /// There is nothing to record.
     #[error("a recording has one channel at least")]
@@ -495,6 +495,18 @@ impl Session {
     /// Becomes readable when recording cannot go on, for example because the disk is full.
     pub fn failed(&self) -> BorrowedFd<'_> {
         self.readers.failed()
+    }
+
+    /// Why recording cannot go on, once [`failed`](Self::failed) is readable: what could not be written, and
+    /// the system's reason.
+    pub fn why_failed(&self) -> Option<String> {
+        self.readers.why_failed()
+    }
+
+    /// Whether the directory that is recorded to was removed, with all that was stored in it: nothing more of
+    /// the recording is kept then.
+    pub fn is_removed(&self) -> bool {
+        self.archive.spool.is_removed()
     }
 
     /// Becomes readable when the archive is as large as [`Rotation::bytes`](super::Rotation::bytes) says.

@@ -42,7 +42,7 @@ use attach::ring::{Control, SharedArray};
 use attach::{Programs, SharedMaps};
 use bpf::LoadError;
 use compile::aggregate::{PartKind, Sizes};
-use kernel::proc;
+use kernel::cgroup::memory::Available;
 use spec::MapSpec;
 
 /// A map to count in.
@@ -177,8 +177,8 @@ impl Maps {
     pub(super) fn load(options: &CaptureOptions, given: Option<&SharedMaps>) -> Result<Self, CaptureError> {
         let needed = options.maps.iter().map(|map| map.sizes.bytes(options.possible_cpus)).sum::<u64>();
         // The kernel would rather start killing processes than refuse a large map.
-        match proc::memory_available() {
-            Ok(available) if needed > available / 10 * 9 => {
+        match Available::read() {
+            Ok(available) if needed > available.bytes / 10 * 9 => {
                 return Err(CaptureError::MapMemory { needed, available });
             }
             _ => {}

@@ -316,6 +316,11 @@ impl ReaderPool {
         self.shared.failed.as_fd()
     }
 
+    /// Why a thread has failed, if one has.
+    pub(super) fn why_failed(&self) -> Option<String> {
+        self.shared.failure().as_ref().map(ToString::to_string)
+    }
+
     /// Told when an event asks for a snapshot whose page is kept.
     pub(super) fn asked(&self) -> &Notice {
         &self.shared.asked

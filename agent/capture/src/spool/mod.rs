@@ -312,6 +312,12 @@ impl Spool {
         &self.files
     }
 
+    /// Whether somebody has removed it: what is written goes to files without names then.
+    pub(super) fn is_removed(&self) -> bool {
+        let has_name = self.files.identity().and_then(|identity| self.parent.has(&self.name, identity));
+        has_name.is_ok_and(|has_name| !has_name)
+    }
+
     /// What the spool is in.
     pub(super) fn parent(&self) -> &Directory {
         &self.parent

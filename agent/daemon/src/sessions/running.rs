@@ -4,6 +4,7 @@ mod handover;
 mod less;
 
 use std::{
+    io,
     os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::{
@@ -26,13 +27,13 @@ use crate::relay::Forwarder;
 use crate::user::Owner;
 use api::{Code, ControlError};
 use capture::{
-    AddError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded, Session,
-    SnapshotError, SnapshotLimits, StateError, Tracking, finish,
+    AddError, CaptureError, CaptureOptions, ChannelOptions, Destination, Done, Finisher, Notice, Recorded,
+    Session, SnapshotError, SnapshotLimits, StateError, Tracking, finish,
 };
 use plan::Plan;
 use spec::{KEEP_BYTES_MIN, RuleSpec, What};
 use stdx::output::{Directory, Output};
-use stdx::utc;
+use stdx::{reason, utc};
 
 /// How many names are tried for a snapshot, of which other files may have the first.
 const NAMES_MAX: u64 = 1000;
@@ -41,6 +42,8 @@ type Answer<T = ()> = Result<T, ControlError>;
 
 /// A session that was started.
 pub(super) struct Running {
+    /// What is recorded into.
+    dir: PathBuf,
     /// Its recording: one that records or pauses. After a stop that has stored everything there is none.
     session: Option<Session>,
     /// What that may have open.
@@ -69,6 +72,8 @@ pub(super) struct Running {
     has_failed: bool,
     /// Whether another daemon is about to go on: what is due is due there.
     is_leaving: bool,
+    /// Whether the listener was told that what is recorded to was removed.
+    is_removed: bool,
     less: Less,
     /// What sends the trace on, if somebody does.
     relay: Option<Arc<Forwarder>>,
@@ -137,11 +142,9 @@ impl Running {
                 format!("cannot take the rights of user {}: {error}", owner.uid),
             )
         })?;
-        Directory::create_all(dir).map_err(|error| {
-            ControlError::new(Code::CreateDirectory, format!("cannot create {}: {error}", dir.display()))
-        })?;
         let finisher = Finisher::start(None).map_err(of_system)?;
         Ok(Self {
+            dir: dir.to_owned(),
             session: None,
             held: None,
             descriptors,
@@ -159,6 +162,7 @@ impl Running {
             next_sample: None,
             has_failed: false,
             is_leaving: false,
+            is_removed: false,
             less: Less::default(),
             relay,
         })
@@ -193,12 +197,13 @@ impl Running {
             // The listener knows.
             let _ = self.tell_done();
             self.tell_due();
+            self.tell_removed();
             self.tell_sample();
         }
     }
 
     fn wait(&mut self) {
-        /// How often the size of a chunk is looked at.
+        /// How often the size of a chunk is looked at, and whether its directory is there.
         const LOOK: Duration = Duration::from_secs(1);
         let recording = self.session.as_ref().filter(|session| !session.is_paused());
         let mut timeout = None;
@@ -206,7 +211,7 @@ impl Running {
             let now = Instant::now();
             let until_next = self.schedule.next.map(|next| next.saturating_duration_since(now));
             let until_sample = self.next_sample.map(|next| next.saturating_duration_since(now));
-            let looks = self.schedule.bytes.map(|_| LOOK);
+            let looks = Some(LOOK).filter(|_| self.schedule.bytes.is_some() || !self.is_removed);
             timeout = until_next.into_iter().chain(looks).chain(until_sample).min();
         }
         let timeout = timeout.map(|time| Timespec {
@@ -225,8 +230,11 @@ impl Running {
         drop(fds);
         if failed {
             self.has_failed = true;
-            self.listener
-                .has_failed("what is recorded cannot be stored any more; stop it to keep what is there");
+            let why = self.session.as_ref().and_then(Session::why_failed);
+            self.listener.has_failed(&format!(
+                "what is recorded cannot be stored any more: {}; stop it to keep what is there",
+                why.as_deref().unwrap_or("a reader has ended")
+            ));
         }
     }
 
@@ -297,6 +305,11 @@ impl Running {
 
     /// Prepares a recording, whose chunks are counted on from the ones before.
     fn create(&self, NextRecording { spec, session }: &NextRecording) -> Answer<Prepared> {
+        // Also where it was removed since the last recording.
+        Directory::create_all(&self.dir).map_err(|error| {
+            let why = format!("cannot create {}: {error}", self.dir.display());
+            ControlError::new(of_disk(&error, Code::CreateDirectory), why)
+        })?;
         // Planning reads what only root may, and no path of the user: what the session's files are called is
         // looked up with the user's rights.
         let mut spec = spec.clone();
@@ -322,7 +335,7 @@ impl Running {
         }
         self.bound_spool(&mut options);
         let held = self.descriptors.take(options.descriptors())?;
-        let session = Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))?;
+        let session = Session::create(options, &mut |_, _| ()).map_err(|error| of_capture(&error))?;
         Ok(Prepared { session, held, notes })
     }
 
@@ -356,7 +369,7 @@ impl Running {
         session.hurry(self.less.hurries);
         self.session = Some(session);
         self.held = Some(held);
-        self.has_failed = false;
+        (self.has_failed, self.is_removed) = (false, false);
         self.begin_chunk();
     }
 
@@ -431,7 +444,7 @@ impl Running {
         }
         for file in &files {
             match remove(file) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(failed(file, error.to_string()));
                 }
                 _ => {}
@@ -534,13 +547,14 @@ impl Running {
     }
 
     fn rotate(&mut self) -> Answer {
-        let failed = |error: String| ControlError::new(Code::RotationFailed, error);
         if self.finisher.is_behind() {
             return Err(Code::RotationPending.into());
         }
         let session = self.session.as_mut().ok_or_else(not_recording)?;
         let chunk = session.archive_number();
-        let recorded = session.rotate().map_err(|error| failed(error.to_string()))?;
+        let recorded = session
+            .rotate()
+            .map_err(|error| ControlError::new(of_disk(&error, Code::RotationFailed), error.to_string()))?;
         self.next_chunk = session.archive_number() + 1;
         self.begin_chunk();
         self.listener.has_rotated(chunk);
@@ -578,7 +592,7 @@ impl Running {
         let limits = SnapshotLimits { max_bytes: to.max_size, max_age: to.max_age };
         let recorded = session.snapshot_to(output, limits).map_err(|error| match error {
             SnapshotError::TooSmall { .. } => ControlError::new(Code::SnapshotSize, error.to_string()),
-            error => failed(error.to_string()),
+            error => ControlError::new(of_disk(&error, Code::SnapshotFailed), error.to_string()),
         })?;
         self.snapshots += 1;
         stored(recorded).map_err(failed)
@@ -715,6 +729,17 @@ impl Running {
         }
     }
 
+    /// Tells once that the directory is gone that is recorded to.
+    fn tell_removed(&mut self) {
+        let recording = self.session.as_ref().filter(|session| !self.is_removed && !session.is_paused());
+        let Some(session) = recording.filter(|session| session.is_removed()) else { return };
+        self.is_removed = true;
+        self.listener.has_failed(&format!(
+            "{} was removed, and what is recorded is lost until the session is stopped and started again",
+            session.spool_dir().display()
+        ));
+    }
+
     /// Tells how much is stored, and in the rings, if that is due.
     fn tell_sample(&mut self) {
         let Some(session) = self.session.as_ref().filter(|session| !session.is_paused()) else { return };
@@ -750,19 +775,19 @@ impl Running {
 }
 
 /// Removes a file, or a trace: of one that others are in, only what is its own.
-fn remove(path: &Path) -> std::io::Result<()> {
+fn remove(path: &Path) -> io::Result<()> {
     if !path.symlink_metadata()?.is_dir() {
         return std::fs::remove_file(path);
     }
     for domain in ["kernel", "ust"] {
         match std::fs::remove_dir_all(path.join(domain)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
     match std::fs::remove_dir(path) {
         // Archived chunks are beside it.
-        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         removed => removed,
     }
 }
@@ -772,6 +797,23 @@ fn numbered(path: &Path, number: u64) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_owned();
     name.push(format!("-{number}.dat"));
     path.with_file_name(name)
+}
+
+/// Why a recording cannot begin.
+fn of_capture(error: &CaptureError) -> ControlError {
+    let code = match error {
+        CaptureError::Memory { .. } | CaptureError::MapMemory { .. } | CaptureError::OpenFiles { .. } => {
+            Code::NoMemory
+        }
+        _ if reason::io_kind(error) == Some(io::ErrorKind::OutOfMemory) => Code::NoMemory,
+        _ => of_disk(error, Code::StartKernel),
+    };
+    ControlError::new(code, error.to_string())
+}
+
+/// The code of an error, unless it is the full disk's.
+fn of_disk(error: &(dyn std::error::Error + 'static), code: Code) -> Code {
+    if reason::is_disk_full(error) { Code::DiskFull } else { code }
 }
 
 fn not_recording() -> ControlError {
@@ -795,6 +837,9 @@ fn stored(recorded: Recorded) -> Result<Stored, String> {
 }
 
 fn kept(error: &str, spool: &Path) -> String {
+    if matches!(spool.try_exists(), Ok(false)) {
+        return format!("{error}; what was recorded was removed with {}", spool.display());
+    }
     let spool = spool.display();
     format!("{error}; what was recorded is in {spool}, and `tracer-agent recover {spool}` makes a file of it")
 }

@@ -11,6 +11,7 @@ mod fleet;
 mod flight;
 mod handover;
 mod hostile;
+mod limits;
 mod listeners;
 mod maps;
 mod markers;
