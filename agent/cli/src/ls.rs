@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{CliError, remote::AccessArgs, units, write_all};
 use stdx::quantity::Period;
-use stdx::utc;
+use stdx::{terminal, utc};
 use store::find;
 use store::find::{Found, Wanted};
 
@@ -85,6 +85,8 @@ pub(super) fn run(args: &LsArgs, out: &mut dyn Write) -> Result<u8, CliError> {
 
 fn line(found: &Found) -> String {
     let Found { url, bytes, host, session, begin, end } = found;
+    // Whoever may write to the store chooses them.
+    let [url, host, session] = [url, host, session].map(|name| terminal::name(name));
     let (begin, end) = (utc::moment(*begin), utc::moment(*end));
     format!("{begin}  {end}  {:>9}  {host}  {session}  {url}\n", units::bytes(*bytes))
 }

@@ -179,10 +179,11 @@ impl Configuration {
                 });
             }
             Err(error) => {
-                log(&format!("the configuration is refused, and the one before stays in force:\n{error}"));
+                let mistakes: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
+                log("the configuration is refused, and the one before stays in force");
+                mistakes.iter().for_each(|mistake| log(&format!("configuration: {mistake}")));
                 let mut state = self.state();
                 state.told.refused += 1;
-                let mistakes = error.to_string().lines().map(str::to_owned).collect();
                 let failures = state.failures.clone();
                 state.told.last = Reload { mistakes, changes: Vec::new(), failures };
             }

@@ -12,7 +12,7 @@ mod usage;
 
 use std::{
     collections::BTreeMap,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard,
@@ -55,7 +55,7 @@ use capture::{HandOver, Notice};
 use kernel::{events::Catalogue, tracefs::Tracefs};
 use lttng_live::Offer;
 use lttng_relay::Hangup;
-use stdx::terminal::SafeWriter;
+use stdx::terminal;
 use stdx::utc;
 
 /// The most sessions of all users.
@@ -779,13 +779,15 @@ fn chunk_of(rotation: u64) -> u64 {
     rotation.saturating_add(1)
 }
 
-/// Tells who looks after the daemon, without anything that a terminal obeys: names are those of users.
+/// Writes a line to the log, wherever stderr goes. Names are those of users: a line feed in one would begin a
+/// line of its own, which could pass for the daemon's, and readers of logs have terminals.
 pub(super) fn log(text: &str) {
-    let stderr = io::stderr().lock();
-    let is_terminal = stderr.is_terminal();
-    let line = format!("tracer-agent daemon: {text}\n");
     // Where stderr is closed nobody can be told, and nothing else fails for it.
-    let _ = SafeWriter::new(stderr, is_terminal).write_all(line.as_bytes());
+    let _ = io::stderr().lock().write_all(line(text).as_bytes());
+}
+
+fn line(text: &str) -> String {
+    format!("tracer-agent daemon: {}\n", terminal::name(text))
 }
 
 fn no_map() -> ControlError {
@@ -795,4 +797,13 @@ fn no_map() -> ControlError {
 /// Whether something of events is told.
 fn captures(condition: &Condition) -> bool {
     matches!(condition, Condition::EventRuleMatches { captures, .. } if !captures.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_line_of_the_log_is_one_line() {
+        let line = super::line("session a\nforged\t\u{1b}[31m of user 1000");
+        assert_eq!(line, "tracer-agent daemon: session a\\x0aforged\\x09\\x1b[31m of user 1000\n");
+    }
 }

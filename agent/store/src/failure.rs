@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::config::ConfigError;
 use super::http::{Redirected, TooLong, Unavailable};
 use super::secret::Filter;
+use stdx::terminal::name;
 
 /// The cause of a failure, for counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -61,7 +62,8 @@ impl Cause {
     }
 }
 
-/// Why something with a store failed. Its text has no secrets.
+/// Why something with a store failed. Its text has no secrets, and is one line without control characters:
+/// names are chosen by whoever may write to the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -69,7 +71,7 @@ pub enum StoreError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The store, or the way to it.
-    #[error("cannot {what}: {why}{}", hint(*.cause))]
+    #[error("cannot {}: {}{}", name(.what), name(.why), hint(*.cause))]
     Remote {
         /// What was tried.
         what: String,
@@ -81,7 +83,7 @@ pub enum StoreError {
         why: String,
     },
     /// A file here.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {}: {source}", name(.what))]
     Local {
         /// What was tried.
         what: String,
@@ -90,7 +92,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The store answers with more than is taken of it.
-    #[error("cannot {what}: {why}")]
+    #[error("cannot {}: {}", name(.what), name(.why))]
     Limit {
         /// What was tried.
         what: String,
@@ -98,7 +100,7 @@ pub enum StoreError {
         why: String,
     },
     /// What was stored or read is not what it should be.
-    #[error("{what}: {why}; it is sent or read again")]
+    #[error("{}: {}; it is sent or read again", name(.what), name(.why))]
     Checksum {
         /// Which object.
         what: String,
@@ -227,6 +229,22 @@ mod tests {
 
     fn generic(kind: HttpErrorKind, source: impl Error + Send + Sync + 'static) -> object_store::Error {
         object_store::Error::Generic { store: "S3", source: Box::new(HttpError::new(kind, source)) }
+    }
+
+    #[test]
+    fn a_text_is_one_line_without_control_characters() {
+        let what = || "read x\n\u{1b}[31m".to_owned();
+        let why = what;
+        for error in [
+            StoreError::Remote { what: what(), cause: Cause::Other, missing: false, why: why() },
+            StoreError::Local { what: what(), source: io::ErrorKind::NotFound.into() },
+            StoreError::Limit { what: what(), why: why() },
+            StoreError::Checksum { what: what(), why: why() },
+        ] {
+            let text = error.to_string();
+            assert!(text.contains("read x\\x0a\\x1b[31m"), "{text:?}");
+            assert!(!text.contains(char::is_control), "{text:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs;
 
 use integration_tests::{
     cgroup::MemoryGroup,
-    daemon::{Daemon, ROOT},
+    daemon::{Daemon, GID, ROOT, User},
     harness::{Caller, Tmpfs, wait_for},
 };
 use serde_json::json;
@@ -100,4 +100,21 @@ fn an_output_that_is_removed_is_reported_at_once_and_at_the_stop() {
     caller.settle();
     daemon.tell("POST", "/v1/sessions/one/stop", None);
     assert_eq!(super::found(&super::files(&out)), 100);
+}
+
+#[test]
+fn names_of_users_begin_no_lines_of_the_log() {
+    let user = User { uid: 61_005, gid: GID };
+    let daemon = Daemon::start();
+    let home = daemon.directory_of(user, "home");
+    let out = home.join("x\ntracer-agent daemon: forged\r\u{1b}[31m");
+    daemon.session(user, "one", &out, &[calls()]);
+    daemon.tell_as(user, "POST", "/v1/sessions/one/start", None);
+    fs::remove_dir_all(&out).unwrap();
+    wait_for("the line of the log", || {
+        daemon.has_said("\\x0atracer-agent daemon: forged\\x0d\\x1b").then_some(())
+    });
+    let said = daemon.said();
+    assert!(!said.contains(['\r', '\u{1b}']), "{said:?}");
+    assert!(!said.lines().any(|line| line.starts_with("tracer-agent daemon: forged")), "{said:?}");
 }
