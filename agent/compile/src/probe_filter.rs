@@ -145,7 +145,7 @@ impl ProbeRule<'_> {
     /// What the filter asks of the event; `None` if there is none, or it always holds.
     fn test(&self, table: &EventTable) -> Result<Option<Test>, ProbeFilterError> {
         let Some(filter) = self.filter else { return Ok(None) };
-        let options = ResolveOptions { unknown_fields: false, live: true };
+        let options = ResolveOptions { live: true, ..ResolveOptions::default() };
         let resolved = filter.resolve(table, options)?;
         let never = || ProbeFilterError::NeverHolds(filter.text().to_owned());
         let test = resolved.test(self.id).ok_or_else(never)?.clone();

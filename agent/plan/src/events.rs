@@ -524,15 +524,20 @@ fn unusable(rules: &Rules<'_>, index: usize, name: &EventName, reason: UnusableF
     rules.at.rule(number, spec, Why::Unusable { name: name.clone(), reason })
 }
 
-/// Makes each filter for its events, together: a field has to be in one of them.
+/// Makes each filter for its events, together: a field has to be in one of them. Optional rules do without
+/// events that it does not fit.
 fn resolve(chosen: &[Chosen<'_>], rules: &Rules<'_>) -> Result<BTreeMap<EventName, Test>, PlanError> {
+    let mut of_rules: BTreeMap<usize, Vec<&Chosen<'_>>> = BTreeMap::new();
+    for one in chosen {
+        of_rules.entry(one.rule).or_default().push(one);
+    }
     let mut tests = BTreeMap::new();
-    for index in 0..rules.selections() {
+    for (index, chosen) in of_rules {
         let (number, spec, rule) = rules.selecting(index);
         let Some(filter) = &rule.filter else { continue };
         let mut table = EventTable::new(Machine::default());
         let mut names = BTreeMap::new();
-        for Chosen { format, .. } in chosen.iter().filter(|chosen| chosen.rule == index) {
+        for Chosen { format, .. } in chosen {
             // What cannot be read is reported with the event.
             if let Ok(printer) = table.add(format.name.system(), &format.text, &NoNames) {
                 names.insert(printer.format().id, &format.name);
@@ -541,9 +546,9 @@ fn resolve(chosen: &[Chosen<'_>], rules: &Rules<'_>) -> Result<BTreeMap<EventNam
         if table.is_empty() {
             continue;
         }
-        let resolved = filter
-            .resolve(&table, ResolveOptions { unknown_fields: spec.optional, live: true })
-            .map_err(|error| rules.at.of_rule(number, "filter", error))?;
+        let options = ResolveOptions { unknown_fields: spec.optional, mismatches: spec.optional, live: true };
+        let resolved =
+            filter.resolve(&table, options).map_err(|error| rules.at.of_rule(number, "filter", error))?;
         for (id, name) in names {
             if let Some(test) = resolved.test(id) {
                 tests.insert(name.clone(), test.clone());

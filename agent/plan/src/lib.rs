@@ -42,6 +42,7 @@
 //! | `scope` | whose events are recorded |
 //! | `buffers` | rings and their CPUs |
 //! | `constants` | values of the names in formats |
+//! | `check` | rules that are checked before there is a recording of them |
 //! | `watch` | watched events, without a recording |
 //! | `error` | reasons why there is no plan |
 
@@ -49,6 +50,7 @@
 
 mod addition;
 mod buffers;
+mod check;
 mod constants;
 mod edges;
 mod error;
@@ -65,6 +67,7 @@ mod watch;
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 pub use addition::addition;
+pub use check::check_rules;
 pub use edges::Edges;
 pub use error::{PlanError, Why};
 pub use events::{EventPlan, NameTaken, UnusableFormat};
@@ -393,7 +396,8 @@ fn note_unusable(events: &EventPlan, notes: &mut Vec<String>) {
     }
     if !never.is_empty() {
         notes.push(format!(
-            "not recorded: {} events whose filter can never match, because they lack its fields: {}",
+            "not recorded: {} events whose filter can never match, because they lack its fields, or have others of \
+             these names: {}",
             never.len(),
             never.join(", ")
         ));

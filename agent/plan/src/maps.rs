@@ -142,7 +142,7 @@ impl Kernel<'_> {
         let facts = &asked.facts.of_event(&slot);
         let mut table = EventTable::new(Machine::default());
         table.add(name.system(), &described.text, &NoNames).map_err(|error| unusable(&error))?;
-        let options = ResolveOptions { unknown_fields: false, live: true };
+        let options = ResolveOptions { live: true, ..ResolveOptions::default() };
         let test = match &asked.filter {
             Some(filter) => {
                 let resolved = filter.resolve(&table, options).map_err(|error| asked.refuse(error))?;

@@ -107,11 +107,6 @@ impl<'a> Rules<'a> {
         self.selecting.iter().filter_map(|&number| selected_by(self.all[number].0)).collect()
     }
 
-    /// How many are part of the [selection](Self::selection).
-    pub(super) fn selections(&self) -> usize {
-        self.selecting.len()
-    }
-
     /// The index among all rules, and what is wanted, of a rule by its index in the
     /// [selection](Self::selection).
     pub(super) fn selecting(&self, index: usize) -> (usize, &'a RuleSpec, &EventRule) {
@@ -143,13 +138,13 @@ pub(super) fn selected_by(spec: &RuleSpec) -> Option<Rule> {
 
 /// The control groups that filters name.
 #[derive(Default)]
-struct Groups {
+pub(super) struct Groups {
     hierarchy: Option<Hierarchy>,
 }
 
 impl Groups {
     /// Reads a filter, and puts the numbers of control groups in the place of their paths.
-    fn filter(
+    pub(super) fn filter(
         &mut self,
         at: InChannel,
         rule: usize,

@@ -221,7 +221,7 @@ impl Filter {
     /// # Errors
     /// It is a condition, or the event lacks a field.
     pub fn value(&self, events: &EventTable, event: u16) -> Result<program::Value, FilterError> {
-        resolve::value(self, events, event, ResolveOptions { unknown_fields: false, live: true })
+        resolve::value(self, events, event, ResolveOptions { live: true, ..ResolveOptions::default() })
     }
 }
 
@@ -291,7 +291,7 @@ pub fn fuzz(data: &[u8], events: &EventTable) {
     let origin = Origin { cpu: 1, timestamp: 2, tasks: &cmdlines, symbols: &super::symbols::NoSymbols };
     for dialect in [Dialect::TraceCmd, Dialect::Ftrace, Dialect::Lttng] {
         for filter in [Filter::parse(&text, dialect), Filter::parse_expression(&text, dialect)] {
-            let lenient = ResolveOptions { unknown_fields: true, live: true };
+            let lenient = ResolveOptions { unknown_fields: true, mismatches: true, live: true };
             let resolved = filter.and_then(|filter| {
                 let strict = filter.resolve(events, ResolveOptions::default());
                 let lenient = filter.resolve(events, lenient);

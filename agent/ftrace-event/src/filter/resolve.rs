@@ -29,6 +29,8 @@ const MAX_TESTS: usize = 1 << 20;
 pub struct ResolveOptions {
     /// A field that no event has is no error, but false, as in trace-cmd.
     pub unknown_fields: bool,
+    /// A comparison that makes sense in no event, as of a number with a text, is no error, but false.
+    pub mismatches: bool,
     /// Events as they happen, and not records of a file: processes and their memory are there to be looked
     /// at.
     pub live: bool,
@@ -61,6 +63,7 @@ pub(super) fn resolve(
             Some((span, no_field(name, &events)))
         }
         Leaf::Wrong(_, FilterErrorKind::NoField { .. }) | Leaf::Right => None,
+        Leaf::Wrong(_, FilterErrorKind::Mismatch(_)) if options.mismatches => None,
         Leaf::Wrong(span, kind) => Some((span, kind)),
     });
     match wrong {

@@ -263,6 +263,11 @@ fn a_field_that_only_some_events_have_is_false_in_the_others() {
     let filter = Filter::parse("sys: bogus == 9 || vec == 1", Dialect::TraceCmd).unwrap();
     let lenient = ResolveOptions { unknown_fields: true, ..ResolveOptions::default() };
     assert!(filter.resolve(&table(), lenient).unwrap().matches(1, &record(), &ORIGIN));
+    let filter = Filter::parse("first: name == 3 || vec == 1", Dialect::TraceCmd).unwrap();
+    let wrong = *filter.resolve(&table(), lenient).unwrap_err().kind;
+    assert!(matches!(wrong, FilterErrorKind::Mismatch(_)), "{wrong:?}");
+    let lenient = ResolveOptions { mismatches: true, ..lenient };
+    assert!(filter.resolve(&table(), lenient).unwrap().matches(1, &record(), &ORIGIN));
 }
 
 #[test]
@@ -329,7 +334,7 @@ fn the_fuzz_target_takes_anything() {
 
 #[test]
 fn lttng_binds_in_its_own_way() {
-    let live = ResolveOptions { unknown_fields: false, live: true };
+    let live = ResolveOptions { live: true, ..ResolveOptions::default() };
     for (expression, expected) in [
         ("vec == 2 || vec == 1 && ret == 0", false),
         ("vec == 1 || vec == 1 && ret == 0", true),
@@ -396,7 +401,7 @@ fn groups_are_named_by_their_paths() {
     filter.name_groups(&mut number).unwrap();
     assert_eq!(asked, ["/a", "/b"]);
     let same = Filter::parse_expression("$cgroup == 1 || !(2 != $cgroup)", Dialect::Ftrace).unwrap();
-    let live = ResolveOptions { unknown_fields: false, live: true };
+    let live = ResolveOptions { live: true, ..ResolveOptions::default() };
     let tests = [&filter, &same].map(|filter| format!("{:?}", filter.resolve(&table(), live).unwrap()));
     assert_eq!(tests[0], tests[1]);
     let mut absent = Filter::parse_expression("$cgroup == \"/c\"", Dialect::Ftrace).unwrap();

@@ -22,7 +22,7 @@ use integration_tests::trace_cmd::{self, Line};
 use tracedat::reader::Reader;
 
 /// A field that no event has is false.
-const AS_STOCK: ResolveOptions = ResolveOptions { unknown_fields: true, live: false };
+const AS_STOCK: ResolveOptions = ResolveOptions { unknown_fields: true, mismatches: false, live: false };
 
 /// A record as far as both sides tell it: thread, CPU, time, event.
 type Seen = (u32, u32, u64, String);
