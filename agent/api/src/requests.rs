@@ -4,11 +4,14 @@
 //! docs/openapi.json describes all of them. Names in paths are percent-encoded. Sessions and triggers are
 //! those of the user who asks; root adds `?uid=N` for another user's, and sees all in the lists.
 
+use std::fmt;
 use std::path::PathBuf;
 
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::{ChannelAttributes, RotationState, track::Attribute, trigger::Firing};
+use super::{ChannelAttributes, EventRule, RotationState, track::Attribute, trigger::Firing};
 
 /// The daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +103,68 @@ pub struct NewChannel {
     /// What it is like.
     #[serde(default)]
     pub attributes: ChannelAttributes,
+    /// Its first rules. Where one of them is refused, there is no channel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<EventRule>,
+}
+
+/// Rules for a channel: one, or a list. All of a list are added, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum NewRules {
+    /// One.
+    One(Box<EventRule>),
+    /// Several.
+    All(Vec<EventRule>),
+}
+
+impl NewRules {
+    /// All of them.
+    pub fn into_all(self) -> Vec<EventRule> {
+        match self {
+            Self::One(rule) => vec![*rule],
+            Self::All(rules) => rules,
+        }
+    }
+}
+
+impl From<Vec<EventRule>> for NewRules {
+    fn from(mut rules: Vec<EventRule>) -> Self {
+        match (rules.pop(), rules.is_empty()) {
+            (Some(only), true) => Self::One(Box::new(only)),
+            (last, _) => {
+                rules.extend(last);
+                Self::All(rules)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for NewRules {
+    /// An untagged enum would not report which field of a rule is wrong.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrAll;
+
+        impl<'de> Visitor<'de> for OneOrAll {
+            type Value = NewRules;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event rule, or a list of them")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<NewRules, A::Error> {
+                EventRule::deserialize(MapAccessDeserializer::new(map))
+                    .map(|rule| NewRules::One(Box::new(rule)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<NewRules, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(NewRules::All)
+            }
+        }
+
+        deserializer.deserialize_any(OneOrAll)
+    }
 }
 
 /// Switches something on or off.
@@ -212,4 +277,27 @@ pub enum Notification {
         /// How many.
         count: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn rules_are_one_or_a_list() {
+        let one = r#"{"name":"a","instrumentation":"tracepoint"}"#;
+        let rules: NewRules = serde_json::from_str(one).unwrap();
+        assert!(matches!(&rules, NewRules::One(rule) if rule.name == "a"), "{rules:?}");
+        let all = rules.into_all();
+        assert_eq!(NewRules::from(all.clone()), NewRules::One(Box::new(all[0].clone())));
+        let list: NewRules = serde_json::from_str(&format!("[{one},{one}]")).unwrap();
+        assert_eq!(list, NewRules::from(vec![all[0].clone(), all[0].clone()]));
+        let again: NewRules = serde_json::from_str(&serde_json::to_string(&list).unwrap()).unwrap();
+        assert_eq!(again, list);
+        for wrong in [r#"{"name":"a"}"#, r#"[{"name":"a","instrumentation":"tracepoint","no":1}]"#, "7"] {
+            assert!(serde_json::from_str::<NewRules>(wrong).is_err(), "{wrong}");
+        }
+    }
 }

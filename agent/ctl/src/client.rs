@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use api::requests::{Daemon, Enable, EnableRules, Health, NewChannel, NewContexts, RulesChanged};
+use api::requests::{Daemon, Enable, EnableRules, Health, NewChannel, NewContexts, NewRules, RulesChanged};
 use api::requests::{TakeSnapshot, Track};
 use api::{
-    Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, EventRule, InstrumentationPoint,
-    NewMap, NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary,
-    Tracker, Trigger, Usage,
+    Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, InstrumentationPoint, NewMap,
+    NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker,
+    Trigger, Usage,
 };
 
 /// Why a request has no answer.
@@ -207,9 +207,9 @@ impl Client {
         self.send("PATCH", &of_channel(name, domain, channel, ""), Some(&Enable { enabled }))
     }
 
-    /// Adds an event rule, or switches on one like it.
-    pub fn add_rule(&mut self, name: &str, domain: Domain, channel: &str, rule: &EventRule) -> Answer<()> {
-        self.send("POST", &of_channel(name, domain, channel, "/rules"), Some(rule))
+    /// Adds event rules, or switches on those that are there: all, or none.
+    pub fn add_rules(&mut self, name: &str, domain: Domain, channel: &str, rules: &NewRules) -> Answer<()> {
+        self.send("POST", &of_channel(name, domain, channel, "/rules"), Some(rules))
     }
 
     /// Switches event rules on or off.

@@ -14,7 +14,7 @@ use super::{
 };
 use ::spec::EventName;
 use ::spec::{CHANNELS_MAX, RecordingSpec};
-use api::requests::{Enable, EnableRules, NewChannel, NewContexts, TakeSnapshot, Track};
+use api::requests::{Enable, EnableRules, NewChannel, NewContexts, NewRules, TakeSnapshot, Track};
 use api::{Code, ControlError, Domain, EventRule, NewSession, NewTrigger, Schedule, Session, SnapshotOutput};
 use elf::Identity;
 use kernel::events::Catalogue;
@@ -100,12 +100,14 @@ fn request(model: &mut Option<Model>, uid: u32, asked: (&[u8], &[&str], &[u8])) 
 fn request_of_domain(model: &mut Model, domain: Domain, asked: (&[u8], &[&str], &[u8])) -> Answer {
     let (method, path, body) = asked;
     match (method, path) {
-        (b"POST", ["channels"]) => model.add_channel(domain, parse::<NewChannel>(body)?).map(drop),
+        (b"POST", ["channels"]) => model.add_channel(domain, &parse::<NewChannel>(body)?).map(drop),
         (b"POST", ["trackers"]) => model.track(domain, &parse::<Track>(body)?).map(drop),
         (b"PATCH", ["channels", channel]) => {
             model.enable_channel(domain, channel, parse::<Enable>(body)?.enabled)
         }
-        (b"POST", ["channels", channel, "rules"]) => model.add_rule(domain, channel, parse(body)?),
+        (b"POST", ["channels", channel, "rules"]) => {
+            model.add_rules(domain, channel, &parse::<NewRules>(body)?.into_all())
+        }
         (b"DELETE", ["channels", channel, "rules"]) => {
             model.remove_rule(domain, channel, &parse::<EventRule>(body)?)
         }
@@ -184,6 +186,53 @@ GET /v1/nothing
         assert_eq!((channels, session.schedules.len()), (vec![1, 1], 1));
         let of_a_user = fuzz(requests, 1000).unwrap();
         assert_eq!(of_a_user.domains[1].channels[0].rules, [], "programs are root's");
+    }
+
+    #[test]
+    fn rules_are_added_all_or_none() {
+        let rule = |name: &str, filter: &str| serde_json::json!({"name": name, "instrumentation": "tracepoint", "filter": filter});
+        let right = rule("sched_*", "prio == 1 && comm == \"a*\"");
+        let wrong =
+            ["prio ==", "prio + 1", "\"a\" < 3", "$ctx.nothing == 1", "a b", ""].map(|text| rule("a", text));
+        let mut requests = "POST /v1/sessions {\"name\":\"s\",\"mode\":\"snapshot\"}\n\
+                            POST /v1/sessions/s/domains/kernel/channels {\"name\":\"c\"}\n"
+            .to_owned();
+        let rules = "POST /v1/sessions/s/domains/kernel/channels/c/rules";
+        for wrong in &wrong {
+            requests += &format!("{rules} {wrong}\n{rules} [{right},{wrong}]\n");
+            let channel = serde_json::json!({"name": "d", "rules": [right, wrong]});
+            requests += &format!("POST /v1/sessions/s/domains/kernel/channels {channel}\n");
+        }
+        let session = fuzz(requests.as_bytes(), 0).unwrap();
+        let [kernel] = &session.domains[..] else { panic!("{session:?}") };
+        assert_eq!((kernel.channels.len(), kernel.channels[0].rules.len()), (1, 0));
+        let channel = serde_json::json!({"name": "d", "rules": [right]});
+        requests += &format!("{rules} [{right},{}]\n", rule("other", "a == 1"));
+        requests += &format!("POST /v1/sessions/s/domains/kernel/channels {channel}\n");
+        let session = fuzz(requests.as_bytes(), 0).unwrap();
+        let rules: Vec<usize> =
+            session.domains[0].channels.iter().map(|channel| channel.rules.len()).collect();
+        assert_eq!(rules, [2, 1]);
+    }
+
+    #[test]
+    fn probes_of_a_channel_have_names_of_their_own() {
+        let count = |rules: &[(&str, &str)]| {
+            let mut requests = "POST /v1/sessions {\"name\":\"s\",\"mode\":\"snapshot\"}\n\
+                                POST /v1/sessions/s/domains/kernel/channels {\"name\":\"c\"}\n"
+                .to_owned();
+            for (name, kind) in rules {
+                let place = serde_json::json!({*kind: {"location": "do_exit"}});
+                let rule = serde_json::json!({"name": name, "instrumentation": place});
+                requests += &format!("POST /v1/sessions/s/domains/kernel/channels/c/rules {rule}\n");
+            }
+            fuzz(requests.as_bytes(), 0).unwrap().domains[0].channels[0].rules.len()
+        };
+        assert_eq!(count(&[("a-b", "kprobe"), ("a_b", "kprobe"), ("c", "function"), ("c", "kprobe")]), 3);
+        assert_eq!(count(&[("c", "function"), ("c_exit", "kprobe")]), 1);
+        let longest = "x".repeat(64);
+        assert_eq!(count(&[(&longest, "kprobe"), (&format!("{longest}x"), "kprobe")]), 1);
+        assert_eq!(count(&[(&longest, "function"), (&longest[..58], "function")]), 1);
     }
 
     #[test]

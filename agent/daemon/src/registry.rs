@@ -40,16 +40,16 @@ use super::{
     recording::Recording,
     recovery::{Notes, Recoveries},
     relay::{Abilities, Places},
-    sessions::{Finder, KnownPrograms, Model, Programs, Selections, Wanted, World, spec},
+    sessions::{Admission, Finder, KnownPrograms, Model, Programs, Selections, Wanted, World, spec},
     shares::{Share, Shares},
-    triggers::{self, Counted, HandedTrigger, Triggers, sampled_session, waits_for_programs},
+    triggers::{self, Counted, HandedTrigger, Triggers, rule_of, sampled_session, waits_for_programs},
     user::Owner,
 };
-use api::requests::Notification;
+use api::requests::{NewChannel, Notification};
 use api::trigger::Condition;
 use api::{
-    Code, ControlError, Created, Destroyed, NewSession, NewTrigger, Rotation, RotationState, Session,
-    SessionMode, Stopped, Summary, Trigger,
+    Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, NewSession, NewTrigger, Rotation,
+    RotationState, Session, SessionMode, Stopped, Summary, Trigger,
 };
 use capture::{HandOver, Notice};
 use kernel::{events::Catalogue, tracefs::Tracefs};
@@ -85,6 +85,7 @@ pub(super) struct Registry {
     finder: Arc<Finder>,
     /// The kernel's events, as they were when somebody looked last.
     catalogue: Mutex<Arc<Catalogue>>,
+    admission: Admission,
     /// The state of programs that triggers know of.
     followed: AtomicU64,
     live: Live,
@@ -165,6 +166,7 @@ impl Registry {
             reading: Mutex::default(),
             finder: Arc::default(),
             catalogue: Mutex::default(),
+            admission: Admission::default(),
             followed: AtomicU64::new(0),
             live,
             archives,
@@ -200,6 +202,9 @@ impl Registry {
         };
         // Before what takes its time.
         self.triggers.check_room(uid, &new)?;
+        if let (Some(world), Some((domain, rule, _))) = (&world, rule_of(&new.condition)) {
+            self.admission.check(world, domain, rule)?;
+        }
         let counted = match &world {
             Some(world) => Counted::load(uid, &new, world, (&self.shares, &self.descriptors.of(uid)))?,
             None => Counted::default(),
@@ -320,6 +325,40 @@ impl Registry {
         let last_rotation = lock(&entry.chunks).last.clone();
         let notes = lock(&entry.notes).all();
         Ok(Session { last_rotation, notes, ..lock(&entry.model).session().clone() })
+    }
+
+    /// Adds a channel to a session, with its first rules.
+    pub(super) fn add_channel(&self, who: (u32, &str), domain: Domain, new: &NewChannel) -> Answer<Channel> {
+        self.change_rules(who, (domain, &new.rules), |model| model.add_channel(domain, new))
+    }
+
+    /// Adds rules to a channel of a session: all, or none.
+    pub(super) fn add_rules(
+        &self,
+        who: (u32, &str),
+        (domain, channel): (Domain, &str),
+        rules: &[EventRule],
+    ) -> Answer {
+        self.change_rules(who, (domain, rules), |model| model.add_rules(domain, channel, rules))
+    }
+
+    /// Makes a change that adds rules. Whether this machine has what they name is looked at before anything
+    /// is locked, as that takes its time.
+    fn change_rules<T>(
+        &self,
+        (uid, name): (u32, &str),
+        (domain, rules): (Domain, &[EventRule]),
+        change: impl Fn(&mut Model) -> Answer<T>,
+    ) -> Answer<T> {
+        let entry = self.find(uid, name)?;
+        let mut model = lock(&entry.model).clone();
+        change(&mut model)?;
+        if !rules.is_empty() {
+            let world = self.world_with(self.finder.known(), &entry.selections)?;
+            let format = model.session().summary.format;
+            rules.iter().try_for_each(|rule| self.admission.check(&world, (domain, rule), format))?;
+        }
+        self.change((uid, name), change)
     }
 
     /// Changes the description of a session, and its recording. Rules are expanded before the session is

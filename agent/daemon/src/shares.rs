@@ -211,10 +211,14 @@ mod tests {
         };
         let mut model = Model::create(new, 1000, 0).unwrap();
         for number in 0..channels {
-            let mut new = NewChannel { name: format!("c{number}"), attributes: ChannelAttributes::default() };
+            let mut new = NewChannel {
+                name: format!("c{number}"),
+                attributes: ChannelAttributes::default(),
+                rules: Vec::new(),
+            };
             new.attributes.subbuf_size = Some(3 << 20);
             new.attributes.num_subbuf = Some(2);
-            model.add_channel(Domain::Kernel, new).unwrap();
+            model.add_channel(Domain::Kernel, &new).unwrap();
         }
         model
     }
@@ -255,11 +259,11 @@ mod tests {
                     name: "sched_switch".to_owned(),
                     instrumentation: Instrumentation::Tracepoint,
                     enabled: true,
-                    filter: Some(format!("{number} {}", "x".repeat(60_000))),
+                    filter: Some(format!("a == \"{number}{}\"", "x".repeat(60_000))),
                     exclusions: Vec::new(),
                     log_level: None,
                 };
-                model.add_rule(Domain::Kernel, "c0", rule).unwrap();
+                model.add_rules(Domain::Kernel, "c0", &[rule]).unwrap();
             }
             model.clone()
         };

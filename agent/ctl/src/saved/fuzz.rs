@@ -132,7 +132,8 @@ fn session_of(saved: Saved) -> Session {
     }
     let mut domains: Vec<SessionDomain> = Vec::new();
     for saved in channels {
-        let SavedChannel { domain, new: NewChannel { name, attributes }, enabled, contexts, rules } = saved;
+        let SavedChannel { domain, new: NewChannel { name, attributes, rules: _ }, enabled, contexts, rules } =
+            saved;
         let channel = Channel { name, enabled, attributes, discarded: 0, lost_packets: 0, contexts, rules };
         domain_of(&mut domains, domain).channels.push(channel);
     }

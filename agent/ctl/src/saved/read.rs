@@ -272,7 +272,7 @@ fn channel(of: Node<'_, '_>, domain: Domain, buffers: Option<Buffers>) -> Read<S
     let rules = element(of, "events").into_iter().flat_map(|of| elements(of, "event"));
     Ok(SavedChannel {
         domain,
-        new: NewChannel { name: needed(of, "name")?.to_owned(), attributes },
+        new: NewChannel { name: needed(of, "name")?.to_owned(), attributes, rules: Vec::new() },
         enabled: flag(of, "enabled", true)?,
         contexts: contexts.map(context_of).collect::<Read<_>>()?,
         rules: rules.map(rule).collect::<Read<_>>()?,

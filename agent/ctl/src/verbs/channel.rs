@@ -112,7 +112,7 @@ impl EnableChannel {
         let mut channels = Vec::new();
         let mut failed = None;
         for name in several(names) {
-            let new = NewChannel { name: name.to_owned(), attributes: attributes.clone() };
+            let new = NewChannel { name: name.to_owned(), attributes: attributes.clone(), rules: Vec::new() };
             let (parts, failure) = enable(at, &session, domain, new)?;
             let mut parts = parts;
             parts.push(Node::success(failure.is_none()));
@@ -238,7 +238,7 @@ fn disabled(at: &mut At, session: &str, domain: Domain, name: &str) -> Result<Op
 }
 
 /// A channel that was asked for and is not made.
-fn unmade(NewChannel { name, attributes }: NewChannel) -> Vec<Node> {
+fn unmade(NewChannel { name, attributes, rules }: NewChannel) -> Vec<Node> {
     nodes::channel(&Channel {
         name,
         enabled: true,
@@ -246,7 +246,7 @@ fn unmade(NewChannel { name, attributes }: NewChannel) -> Vec<Node> {
         discarded: 0,
         lost_packets: 0,
         contexts: Vec::new(),
-        rules: Vec::new(),
+        rules,
     })
 }
 

@@ -96,8 +96,11 @@ impl AddContext {
         let domains = client.session(session)?.domains.into_iter().filter(|of| of.domain == domain);
         let channels: Vec<_> = domains.flat_map(|of| of.channels).map(|channel| channel.name).collect();
         if channels.is_empty() {
-            let new =
-                NewChannel { name: DEFAULT_CHANNEL.to_owned(), attributes: ChannelAttributes::default() };
+            let new = NewChannel {
+                name: DEFAULT_CHANNEL.to_owned(),
+                attributes: ChannelAttributes::default(),
+                rules: Vec::new(),
+            };
             return Ok(vec![client.create_channel(session, domain, &new)?.name]);
         }
         Ok(channels)

@@ -118,13 +118,7 @@ impl EnableEvent {
                 log_level,
             });
             let rules: Vec<_> = rules.collect();
-            let mut result = Ok(());
-            for rule in &rules {
-                result = self.add(at, &session, domain, rule);
-                if result.is_err() {
-                    break;
-                }
-            }
+            let result = self.add(at, &session, domain, &rules);
             let success = result.is_ok();
             match result {
                 Ok(()) => at.say.line(&self.enabled(domain, name, &exclusions)),
@@ -195,8 +189,8 @@ impl EnableEvent {
         Ok(several(exclude).map(str::to_owned).collect())
     }
 
-    /// Adds a rule; a channel that is not there is made for it.
-    fn add(&self, at: &mut At, session: &str, domain: Domain, rule: &EventRule) -> Result<(), AddError> {
+    /// Adds rules, all or none. A channel that is not there is made for them, and not if they are refused.
+    fn add(&self, at: &mut At, session: &str, domain: Domain, rules: &[EventRule]) -> Result<(), AddError> {
         let channel = match &self.channel {
             Some(channel) => channel,
             None if needs_channel(at, session, domain)? => {
@@ -205,11 +199,15 @@ impl EnableEvent {
             None => DEFAULT_CHANNEL,
         };
         let client = at.client()?;
-        match client.add_rule(session, domain, channel, rule) {
+        match client.add_rules(session, domain, channel, &rules.to_vec().into()) {
             Err(error) if matches!(error.code(), Code::NoKernelChannel | Code::NoUserChannel) => {
-                let new = NewChannel { name: channel.to_owned(), attributes: ChannelAttributes::default() };
+                let new = NewChannel {
+                    name: channel.to_owned(),
+                    attributes: ChannelAttributes::default(),
+                    rules: rules.to_vec(),
+                };
                 client.create_channel(session, domain, &new)?;
-                Ok(client.add_rule(session, domain, channel, rule)?)
+                Ok(())
             }
             result => Ok(result?),
         }
@@ -311,14 +309,16 @@ impl From<Failure> for AddError {
     }
 }
 
-/// The place in a program: the file may be one of `PATH`.
+/// The place in a program: the file may be one of `PATH`. A colon of a part is written `\:`, and in the path a
+/// backslash takes any character literally.
 pub(crate) fn user_probe(location: &str) -> Result<UserProbe, Failure> {
     let wrong = || Failure::new(Code::UserProbeLocation.text());
     let file = |path: &str| {
-        let found = super::program::find(path).ok_or_else(wrong)?;
+        let found = super::program::find(&unescaped(path)).ok_or_else(wrong)?;
         Ok::<_, Failure>(found.display().to_string())
     };
-    let parts: Vec<&str> = location.split(':').collect();
+    let parts = parts(location);
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         ["sdt", path, provider, name] => Ok(UserProbe::Sdt {
             path: file(path)?,
@@ -330,6 +330,36 @@ pub(crate) fn user_probe(location: &str) -> Result<UserProbe, Failure> {
         }
         _ => Err(wrong()),
     }
+}
+
+/// The parts of a place between colons. A backslash before a colon makes it one of a part's; before anything
+/// else it stays with that.
+fn parts(location: &str) -> Vec<String> {
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    let mut characters = location.chars();
+    while let Some(one) = characters.next() {
+        let escaped = if one == '\\' { characters.next() } else { None };
+        match (one, escaped) {
+            (':', _) => parts.push(std::mem::take(&mut part)),
+            (_, Some(':')) => part.push(':'),
+            (_, escaped) => {
+                part.push(one);
+                part.extend(escaped);
+            }
+        }
+    }
+    parts.push(part);
+    parts
+}
+
+/// A text without the backslashes that take the next character literally.
+fn unescaped(text: &str) -> String {
+    let mut characters = text.chars();
+    let next = || match characters.next()? {
+        '\\' => Some(characters.next().unwrap_or('\\')),
+        other => Some(other),
+    };
+    std::iter::from_fn(next).collect()
 }
 
 /// Record events no more

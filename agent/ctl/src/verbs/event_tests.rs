@@ -37,9 +37,16 @@ fn a_channel_that_is_not_there_is_made() {
         "{\"name\":\"channel0\",\"enabled\":true,\"attributes\":{},\"discarded\":0,\"lost_packets\":0,\
          \"contexts\":[],\"rules\":[]}",
     );
-    desk.story.obeys(rules);
     let out = "kernel event sched_switch created in channel channel0\n";
     desk.says("enable-event -k sched_switch", 0, out, "");
+    let made = desk.story.asked().pop().unwrap();
+    assert!(made.contains("\"name\":\"channel0\"") && made.contains("\"name\":\"sched_switch\""), "{made}");
+    // A rule that is refused leaves no channel.
+    desk.story.answers_with("GET /v1/sessions/a", 200, EMPTY);
+    desk.story.refuses(rules, Code::NoKernelChannel);
+    desk.story.refuses("POST /v1/sessions/a/domains/kernel/channels", Code::Filter);
+    let error = "Error: Event x: Invalid filter bytecode (channel channel0, session a, filter 'a>')\n";
+    desk.says("enable-event -k x --filter a>", 106, "", error);
     desk.story.answers_with("GET /v1/sessions/a", 200, WITH_CHANNEL);
     let error = "Error: Events: Non-default channel exists within session: channel name needs to be specified \
                  with '-c name' (channel <default>, session a)\n";
@@ -51,10 +58,9 @@ fn all_of_the_kernel_is_tracepoints_and_system_calls() {
     let mut desk = Desk::with_session("a");
     let rules = "POST /v1/sessions/a/domains/kernel/channels/c/rules";
     desk.story.obeys(rules);
-    desk.story.obeys(rules);
     desk.says("enable-event -k -c c --all", 0, "All kernel events are enabled in channel c\n", "");
     let asked = desk.story.asked();
-    assert!(asked[0].contains("\"tracepoint\"") && asked[1].contains("\"syscall\":\"both\""), "{asked:?}");
+    assert!(asked[0].contains("\"tracepoint\"") && asked[0].contains("\"syscall\":\"both\""), "{asked:?}");
 }
 
 #[test]
@@ -108,6 +114,12 @@ fn places_in_programs() {
     for location in ["elf:/bin/sh:main", "/bin/sh:main"] {
         let (found, symbol) = path(user_probe(location));
         assert_eq!((std::fs::canonicalize(found).unwrap(), symbol.as_str()), (shell.clone(), "main"));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (file, written) in [("a:b", r"a\:b"), (r"a\b", r"a\\b"), ("a b=c", r"a b=c")] {
+        std::fs::write(dir.path().join(file), "").unwrap();
+        let (found, symbol) = path(user_probe(&format!(r"{}/{written}:f\:g", dir.path().display())));
+        assert_eq!((found, symbol.as_str()), (dir.path().join(file).display().to_string(), "f:g"));
     }
     assert!(matches!(user_probe("sdt:/bin/sh:p:n"), Ok(UserProbe::Sdt { .. })));
     for wrong in ["", "main", "elf:/bin/sh", "sdt:/bin/sh:p", "/no/such/file:main"] {

@@ -209,13 +209,13 @@ fn add_channel(client: &mut Client, session: &str, saved: SavedChannel) -> Resul
     // Rules are switched off by name: those that are off come before others of the same name.
     let (on, off): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| rule.enabled);
     for rule in off {
-        client.add_rule(session, domain, channel, &rule)?;
         let kind = kind(&rule.instrumentation).to_owned();
-        let which = EnableRules { name: Some(rule.name), kind: Some(kind), enabled: false };
+        let which = EnableRules { name: Some(rule.name.clone()), kind: Some(kind), enabled: false };
+        client.add_rules(session, domain, channel, &vec![rule].into())?;
         client.enable_rules(session, domain, channel, &which)?;
     }
     for rule in on {
-        client.add_rule(session, domain, channel, &rule)?;
+        client.add_rules(session, domain, channel, &vec![rule].into())?;
     }
     if enabled { Ok(()) } else { client.enable_channel(session, domain, channel, false) }
 }

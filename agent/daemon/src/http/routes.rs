@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::registry::{Detail, MapsAsked, Registry};
 use crate::user::Owner;
 use api::requests::{
-    Daemon, Enable, EnableRules, NewChannel, NewContexts, RulesChanged, TakeSnapshot, Track,
+    Daemon, Enable, EnableRules, NewChannel, NewContexts, NewRules, RulesChanged, TakeSnapshot, Track,
 };
 use api::{Code, ControlError, Domain, EventRule, NewMap, NewSession, NewTrigger, Schedule, SnapshotOutput};
 
@@ -243,7 +243,7 @@ about_session!(add_snapshot_output body(output: SnapshotOutput):
 about_session!(remove_snapshot_output(output: String):
     |registry, uid, session| registry.change((uid, &session), |model| model.remove_snapshot_output(&output)));
 about_session!(add_channel(domain: Domain) body(new: NewChannel):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_channel(domain, new.clone())));
+    |registry, uid, session| registry.add_channel((uid, &session), domain, &new));
 about_session!(track(domain: Domain) body(change: Track):
     |registry, uid, session| registry.change((uid, &session), |model| model.track(domain, &change)));
 about_session! {
@@ -252,8 +252,8 @@ about_session! {
         registry.change((uid, &session), |model| model.enable_channel(domain, &channel, enable.enabled))
     }
 }
-about_session!(add_rule(domain: Domain, channel: String) body(rule: EventRule):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_rule(domain, &channel, rule.clone())));
+about_session!(add_rules(domain: Domain, channel: String) body(new: NewRules):
+    |registry, uid, session| registry.add_rules((uid, &session), (domain, &channel), &new.into_all()));
 about_session! {
     remove_rule(domain: Domain, channel: String) body(rule: EventRule):
     |registry, uid, session| {

@@ -211,7 +211,7 @@ requests! {
     delete "/v1/sessions/{session}/snapshot-outputs/{output}" => routes::remove_snapshot_output
         ("session": String, "output": String) query(Whose) -> () | ControlError;
 
-    /// Adds a channel.
+    /// Adds a channel, with its first rules.
     post "/v1/sessions/{session}/domains/{domain}/channels" => routes::add_channel
         ("session": String, "domain": Domain) query(Whose) body(NewChannel) -> Channel | ControlError;
 
@@ -224,9 +224,9 @@ requests! {
         ("session": String, "domain": Domain, "channel": String) query(Whose) body(Enable)
         -> () | ControlError;
 
-    /// Adds a rule to a channel, or switches one like it on.
-    post "/v1/sessions/{session}/domains/{domain}/channels/{channel}/rules" => routes::add_rule
-        ("session": String, "domain": Domain, "channel": String) query(Whose) body(EventRule)
+    /// Adds a rule to a channel, or several: all, or none. Those that are there are switched on.
+    post "/v1/sessions/{session}/domains/{domain}/channels/{channel}/rules" => routes::add_rules
+        ("session": String, "domain": Domain, "channel": String) query(Whose) body(NewRules)
         -> () | ControlError;
 
     /// Removes a rule from a channel.

@@ -135,6 +135,20 @@ fn key_of(rule: &EventRule) -> String {
 /// identity, as what leads to the program may change while it is recorded.
 pub(crate) type Key = (&'static str, String);
 
+/// As [`rules_of`], for a session of this format: an event rule may be about nothing but the state of the
+/// machine, which LTTng's traces have.
+pub(crate) fn rules_of_session(
+    world: &World,
+    (domain, rule): (Domain, &EventRule),
+    format: Format,
+) -> Result<Vec<(Key, RuleSpec)>, ControlError> {
+    let has_state = (domain, format) == (Domain::Kernel, Format::Lttng);
+    match rules_of(world, domain, rule) {
+        Err(error) if error.code == Code::NoEvent && has_state && is_about_state(rule) => Ok(Vec::new()),
+        rules => rules,
+    }
+}
+
 /// The rules of a recording that have the events of an event rule, with what they are about.
 ///
 /// Names of tracepoints are LTTng's (`irq_softirq_entry`), the kernel's (`softirq_entry`), or the kernel's
@@ -169,16 +183,22 @@ pub(crate) fn rules_of(
             .of(catalogue, rule, &|| selector_of(rule))
             .map(|entry| Ok(by_text(What::Events(entry.name.to_string().parse().map_err(refused)?))))
             .collect::<Result<Vec<_>, ControlError>>()?,
-        Instrumentation::Kprobe { location } => vec![by_text(What::Kprobe(format!("{name}={location}")))],
-        Instrumentation::Function { location } => vec![
-            by_text(What::Kprobe(format!("{name}_entry={location}"))),
-            by_text(What::Kretprobe(format!("{name}_exit={location}"))),
-        ],
+        Instrumentation::Kprobe { location } => {
+            vec![by_text(What::Kprobe(format!("{}={location}", recorded_name(name))))]
+        }
+        Instrumentation::Function { location } => {
+            let [entry, exit] = function_events(name);
+            vec![
+                by_text(What::Kprobe(format!("{entry}={location}"))),
+                by_text(What::Kretprobe(format!("{exit}={location}"))),
+            ]
+        }
         Instrumentation::UserProbe(UserProbe::Elf { path, symbol }) => {
-            vec![by_text(What::Uprobe(format!("{name}={}:{symbol}", quoted(path))))]
+            vec![by_text(What::Uprobe(format!("{}={}:{symbol}", recorded_name(name), quoted(path))))]
         }
         Instrumentation::UserProbe(UserProbe::Sdt { path, provider, name: marker }) => {
-            vec![by_text(What::Usdt(format!("{name}={}:{provider}:{marker}", quoted(path))))]
+            let (name, path) = (recorded_name(name), quoted(path));
+            vec![by_text(What::Usdt(format!("{name}={path}:{provider}:{marker}")))]
         }
     };
     if whats.is_empty() && domain == Domain::Kernel {
@@ -228,6 +248,33 @@ fn selector_of(rule: &EventRule) -> Box<dyn Fn(&Entry) -> bool> {
     Box::new(move |entry| {
         entry.refusal.is_none() && wanted(&entry.name).is_some_and(|name| !excluded.matches(&name))
     })
+}
+
+/// The events of a probe, each with its system.
+pub(crate) fn probe_events(rule: &EventRule) -> Vec<(String, String)> {
+    let EventRule { name, instrumentation, .. } = rule;
+    let (system, names) = match instrumentation {
+        Instrumentation::Tracepoint | Instrumentation::Syscall(_) => return Vec::new(),
+        Instrumentation::Kprobe { .. } => ("kprobes", vec![recorded_name(name)]),
+        Instrumentation::Function { .. } => ("kprobes", function_events(name).into()),
+        Instrumentation::UserProbe(UserProbe::Elf { .. }) => ("uprobes", vec![recorded_name(name)]),
+        Instrumentation::UserProbe(UserProbe::Sdt { provider, .. }) => {
+            (provider.as_str(), vec![recorded_name(name)])
+        }
+    };
+    names.into_iter().map(|name| (system.to_owned(), name)).collect()
+}
+
+fn function_events(name: &str) -> [String; 2] {
+    ["entry", "exit"].map(|end| format!("{}_{end}", recorded_name(name)))
+}
+
+/// The name that records have for the event of a probe: names of the kernel's events have letters, digits and
+/// `_` only, and LTTng's any characters.
+fn recorded_name(name: &str) -> String {
+    let is_part = |one: char| one.is_ascii_alphanumeric() || one == '_';
+    let first = name.starts_with(|one: char| one.is_ascii_digit()).then_some('_');
+    first.into_iter().chain(name.chars().map(|one| if is_part(one) { one } else { '_' })).collect()
 }
 
 /// Whether a rule of the kernel is about events of the state dump, which a trace of LTTng's begins with. Its
@@ -344,6 +391,29 @@ mod tests {
             let spec = spec::RecordingSpec { channels, ..Default::default() };
             assert_eq!(spec.check().map_err(|problem| problem.to_string()), Ok(()), "{instrumentation}");
         }
+    }
+
+    #[test]
+    fn probes_may_have_any_name() {
+        let rule = |name: &str, instrumentation| -> EventRule {
+            let rule = serde_json::json!({"name": name, "instrumentation": instrumentation});
+            serde_json::from_value(rule).unwrap()
+        };
+        let events = |name, instrumentation| {
+            let events = probe_events(&rule(name, instrumentation)).into_iter();
+            events.map(|(system, name)| format!("{system}:{name}")).collect::<Vec<_>>()
+        };
+        let location = serde_json::json!({"location": "do_exit"});
+        let elf = serde_json::json!({"user_probe": {"elf": {"path": "/a", "symbol": "f"}}});
+        let sdt = serde_json::json!({"user_probe": {"sdt": {"path": "/a", "provider": "p", "name": "m"}}});
+        assert_eq!(events("ma-probe", serde_json::json!({"kprobe": location})), ["kprobes:ma_probe"]);
+        assert_eq!(
+            events("a.b", serde_json::json!({"function": location})),
+            ["kprobes:a_b_entry", "kprobes:a_b_exit"]
+        );
+        assert_eq!(events("1=2 3", elf), ["uprobes:_1_2_3"]);
+        assert_eq!(events("\u{e4}", sdt), ["p:_"]);
+        assert!(events("*", serde_json::json!("tracepoint")).is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `admission` | whether this machine has what new rules name |
 //! | `model` | its description, and which changes of it are allowed |
 //! | `configured` | those that the daemon's configuration says |
 //! | `defaults` | what channels are like where nothing is said |
@@ -14,6 +15,7 @@
 //! | `running` | what that thread does |
 //! | `tally` | what a session has counted in its recordings |
 
+mod admission;
 mod configured;
 mod defaults;
 mod expand;
@@ -26,6 +28,7 @@ mod running;
 pub(super) mod spec;
 mod tally;
 
+pub(super) use admission::Admission;
 pub(super) use expand::{Key, Selections, World, rules_of};
 pub(super) use finder::{Finder, KnownPrograms, Wanted};
 pub(super) use model::{

@@ -1,7 +1,7 @@
 //! The description of a session, and which changes of it are allowed. It knows of no kernel and no files.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Component, Path},
 };
 
@@ -17,6 +17,7 @@ use api::{
     Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
 };
 use ctf_writer::TraceSession;
+use ftrace_event::filter::{Dialect, Filter, FilterError};
 use lttng_relay::RelayAddress;
 use stdx::utc;
 
@@ -28,6 +29,8 @@ const LIST_MAX: usize = 4096;
 const MAPS_MAX: usize = 64;
 /// The longest name (`LTTNG_NAME_MAX` less its end).
 const NAME_MAX: usize = 254;
+/// The longest name of a probe's event (`MAX_EVENT_NAME_LEN` of the kernel).
+const PROBE_NAME_MAX: usize = 64;
 /// The longest other text: patterns, filters, places.
 const TEXT_MAX: usize = 64 << 10;
 
@@ -238,11 +241,11 @@ impl Model {
         Ok(())
     }
 
-    /// Adds a channel.
-    pub(crate) fn add_channel(&mut self, domain: Domain, new: NewChannel) -> Checked<Channel> {
-        let NewChannel { name, attributes } = new;
+    /// Adds a channel, with its first rules.
+    pub(crate) fn add_channel(&mut self, domain: Domain, new: &NewChannel) -> Checked<Channel> {
+        let NewChannel { name, attributes, rules } = new;
         self.check_own()?;
-        check_name(&name, Code::ChannelName)?;
+        check_name(name, Code::ChannelName)?;
         if name.contains(['/', '.']) || name.starts_with('_') {
             return Err(Code::ChannelName.into());
         }
@@ -250,11 +253,11 @@ impl Model {
             Domain::Kernel => Code::KernelChannelExists,
             Domain::User => Code::UserChannelExists,
         };
-        if self.find_channel(domain, &name).is_some() {
+        if self.find_channel(domain, name).is_some() {
             return Err(exists.into());
         }
         // In a file, both domains' channels are buffers.
-        let buffer = spec::buffer_name(domain, &name);
+        let buffer = spec::buffer_name(domain, name);
         if self.channels().any(|(of, there)| spec::buffer_name(of, &there.name) == buffer) {
             return Err(ControlError::new(
                 Code::ChannelName,
@@ -267,14 +270,14 @@ impl Model {
                 format!("a session has at most {CHANNELS_MAX} channels"),
             ));
         }
-        let attributes = defaults::complete(domain, &self.session.summary.mode, &attributes)?;
+        let attributes = defaults::complete(domain, &self.session.summary.mode, attributes)?;
         let differs =
             |(of, other): (Domain, &Channel)| of == domain && other.attributes.buffers != attributes.buffers;
         if self.channels().any(differs) {
             return Err(Code::BufferTypes.into());
         }
-        let channel = Channel {
-            name,
+        let mut channel = Channel {
+            name: name.clone(),
             enabled: true,
             attributes,
             discarded: 0,
@@ -282,6 +285,7 @@ impl Model {
             contexts: Vec::new(),
             rules: Vec::new(),
         };
+        add_rules_to(&mut channel, self.session.summary.uid, domain, rules)?;
         self.domain_mut(domain).channels.push(channel.clone());
         Ok(channel)
     }
@@ -292,28 +296,14 @@ impl Model {
         Ok(())
     }
 
-    /// Adds a rule to a channel, or switches one like it on again.
-    pub(crate) fn add_rule(&mut self, domain: Domain, channel: &str, rule: EventRule) -> Checked {
-        check_rule_of(self.session.summary.uid, domain, &rule)?;
+    /// Adds rules to a channel, or switches those on again that are there. After an error none of them is.
+    pub(crate) fn add_rules(&mut self, domain: Domain, channel: &str, rules: &[EventRule]) -> Checked {
+        let uid = self.session.summary.uid;
         let of = self.channel_mut(domain, channel)?;
-        let (exists, same) = match domain {
-            Domain::Kernel => (Code::KernelEventExists, find_rule(of, &rule)),
-            Domain::User => (Code::UserEventEnabled, find_rule(of, &rule)),
-        };
-        match same {
-            Some(index) if of.rules[index].enabled => Err(exists.into()),
-            Some(index) => {
-                of.rules[index].enabled = true;
-                Ok(())
-            }
-            None if of.rules.len() >= LIST_MAX => {
-                Err(ControlError::new(Code::Invalid, format!("a channel has at most {LIST_MAX} rules")))
-            }
-            None => {
-                of.rules.push(EventRule { enabled: true, ..rule });
-                Ok(())
-            }
-        }
+        let mut changed = of.clone();
+        add_rules_to(&mut changed, uid, domain, rules)?;
+        *of = changed;
+        Ok(())
     }
 
     /// Removes a rule from a channel.
@@ -564,8 +554,17 @@ fn kind_of(instrumentation: &Instrumentation) -> &'static str {
 }
 
 fn find_rule(channel: &Channel, rule: &EventRule) -> Option<usize> {
-    let same = |there: &EventRule| EventRule { enabled: rule.enabled, ..there.clone() } == *rule;
-    channel.rules.iter().position(same)
+    channel.rules.iter().position(|there| is_same_rule(there, rule))
+}
+
+/// Whether two rules select the same, whether they record or not.
+fn is_same_rule(one: &EventRule, other: &EventRule) -> bool {
+    let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level } = one;
+    *name == other.name
+        && *instrumentation == other.instrumentation
+        && *filter == other.filter
+        && *exclusions == other.exclusions
+        && *log_level == other.log_level
 }
 
 fn no_event(domain: Domain) -> Code {
@@ -586,6 +585,36 @@ fn is_same_kind(a: &Schedule, b: &Schedule) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
+/// Adds rules of a user to a channel, some of them perhaps before an error.
+fn add_rules_to(of: &mut Channel, uid: u32, domain: Domain, rules: &[EventRule]) -> Checked {
+    let exists = match domain {
+        Domain::Kernel => Code::KernelEventExists,
+        Domain::User => Code::UserEventEnabled,
+    };
+    let mut events: BTreeSet<_> = of.rules.iter().flat_map(expand::probe_events).collect();
+    for rule in rules {
+        check_rule_of(uid, domain, rule)?;
+        match find_rule(of, rule) {
+            Some(index) if of.rules[index].enabled => return Err(exists.into()),
+            Some(index) => of.rules[index].enabled = true,
+            None if of.rules.len() >= LIST_MAX => {
+                let why = format!("a channel has at most {LIST_MAX} rules");
+                return Err(ControlError::new(Code::Invalid, why));
+            }
+            None => {
+                for event in expand::probe_events(rule) {
+                    if let Some((_, name)) = events.replace(event) {
+                        let why = format!("the channel has another probe whose event is {name}");
+                        return Err(ControlError::new(exists, why));
+                    }
+                }
+                of.rules.push(EventRule { enabled: true, ..rule.clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Whether a user may have such a rule.
 pub(crate) fn check_rule_of(uid: u32, domain: Domain, rule: &EventRule) -> Checked {
     check_rule(domain, rule)?;
@@ -604,7 +633,7 @@ pub(crate) fn check_rule_of(uid: u32, domain: Domain, rule: &EventRule) -> Check
 fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
     let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level } = rule;
     check_name(name, Code::EventName)?;
-    filter.iter().try_for_each(|filter| check_text(filter))?;
+    filter.iter().try_for_each(|filter| check_filter(filter))?;
     if exclusions.len() > LIST_MAX {
         return Err(Code::Invalid.into());
     }
@@ -618,19 +647,23 @@ fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
     match (domain, instrumentation) {
         (_, Instrumentation::Tracepoint) | (Domain::Kernel, Instrumentation::Syscall(_)) => Ok(()),
         (Domain::Kernel, Instrumentation::Kprobe { location } | Instrumentation::Function { location }) => {
-            check_probe_name(name)?;
+            check_event_names(rule)?;
             check_location(location)
         }
         (Domain::Kernel, Instrumentation::UserProbe(probe)) => {
-            check_probe_name(name)?;
-            match probe {
-                UserProbe::Elf { path, symbol } => {
-                    [path, symbol].into_iter().try_for_each(|text| check_word(text))
-                }
-                UserProbe::Sdt { path, provider, name } => {
-                    [path, provider, name].into_iter().try_for_each(|text| check_word(text))
-                }
+            check_event_names(rule)?;
+            let (path, names) = match probe {
+                UserProbe::Elf { path, symbol } => (path, vec![symbol]),
+                UserProbe::Sdt { path, provider, name } => (path, vec![provider, name]),
+            };
+            check_text(path)?;
+            if !Path::new(path).is_absolute() || path.contains(char::is_control) {
+                return Err(ControlError::new(
+                    Code::UserProbeLocation,
+                    format!("{path}: the file of a probe is an absolute path without control characters"),
+                ));
             }
+            names.into_iter().try_for_each(|text| check_word(text))
         }
         (Domain::User, _) => {
             Err(ControlError::new(Code::NotSupported, "rules of the user domain are for markers of programs"))
@@ -676,6 +709,18 @@ pub(crate) fn check_snapshot_name(name: &str) -> Checked {
         ));
     }
     Ok(())
+}
+
+/// Whether the events of a probe have names that are short enough.
+fn check_event_names(rule: &EventRule) -> Checked {
+    let is_long = |(_, name): &(_, String)| name.len() > PROBE_NAME_MAX;
+    match expand::probe_events(rule).into_iter().find(is_long) {
+        Some((_, name)) => Err(ControlError::new(
+            Code::EventName,
+            format!("{name}: the name of a probe's event has at most {PROBE_NAME_MAX} characters"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The name of a probe's event.
@@ -728,6 +773,17 @@ fn check_word(text: &str) -> Checked {
         ));
     }
     Ok(())
+}
+
+/// Whether a text is an expression of LTTng's language, whatever the events are.
+fn check_filter(text: &str) -> Checked {
+    check_text(text)?;
+    Filter::parse_expression(text, Dialect::Lttng).map(drop).map_err(|error| filter_refused(&error))
+}
+
+/// What is said of a filter, in one line.
+pub(super) fn filter_refused(error: &FilterError) -> ControlError {
+    ControlError::new(Code::Filter, format!("at byte {}: {}", error.span.start, error.kind))
 }
 
 fn check_text(text: &str) -> Checked {

@@ -249,18 +249,7 @@ pub(crate) fn rules(
     }
     let mut all = Rules::new();
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
-        let new = match expand::rules_of(world, domain, rule) {
-            // Its events are those of the state, which a trace of LTTng's begins with.
-            Err(error)
-                if error.code == Code::NoEvent
-                    && (domain, format) == (Domain::Kernel, Format::Lttng)
-                    && expand::is_about_state(rule) =>
-            {
-                Vec::new()
-            }
-            new => new?,
-        };
-        for (key, new) in new {
+        for (key, new) in expand::rules_of_session(world, (domain, rule), format)? {
             match all.entry(key) {
                 Entry::Vacant(free) => {
                     free.insert(new);

@@ -46,6 +46,7 @@ pub(super) use counts::Counted;
 pub(super) use executor::Act;
 pub(super) use handover::HandedTrigger;
 
+pub(super) use events::rule_of;
 use events::{Events, Look};
 use executor::Executor;
 use pressure::Pressures;

@@ -26,14 +26,13 @@ fn a_function_is_recorded_at_its_entry_and_return() {
     daemon.tell("POST", CHANNELS, Some(&json!({"name": "channel0"})));
     let function = json!({"function": {"location": "__x64_sys_getppid"}});
     let rule = json!({"name": "parent", "instrumentation": function});
-    daemon.tell("POST", &format!("{CHANNELS}/channel0/rules"), Some(&rule));
-    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
+    let (status, refused) = daemon.ask("POST", &format!("{CHANNELS}/channel0/rules"), Some(&rule));
     if !Path::new("/sys/bus/event_source/devices/kprobe").exists() {
-        // Without kprobes it is refused; guests record it.
-        let (status, refused) = daemon.ask("POST", "/v1/sessions/one/start", None);
-        assert_eq!((status, &refused["code"]), (500, &json!("start_kernel")), "{refused}");
+        assert_eq!((status, &refused["code"]), (422, &json!("enable_kernel_event")), "{refused}");
         return;
     }
+    assert_eq!(status, 200, "{refused}");
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
     daemon.tell("POST", "/v1/sessions/one/start", None);
     caller.call(100);
     caller.settle();

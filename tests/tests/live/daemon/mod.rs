@@ -20,6 +20,7 @@ mod monitoring;
 mod random;
 mod recovery;
 mod regenerate;
+mod rules;
 mod traces;
 mod triggers;
 mod triggers_handed_over;

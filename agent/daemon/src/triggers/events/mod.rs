@@ -14,6 +14,7 @@ use std::{
 };
 
 pub(super) use of_user::Look;
+pub(crate) use of_user::rule_of;
 
 use super::{Triggers, trigger::Entry};
 use crate::descriptors::Descriptors;
@@ -23,7 +24,7 @@ use crate::shares::Shares;
 use crate::side_by_side::{self, Work};
 use api::trigger::Condition;
 use api::{Code, ControlError};
-use of_user::{UserEvents, rule_of};
+use of_user::UserEvents;
 
 const ROOT: u32 = 0;
 /// How often a user whose rules are in use is tried at each look, and how long apart.

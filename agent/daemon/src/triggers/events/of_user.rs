@@ -158,7 +158,7 @@ pub(in crate::triggers) struct Look {
 struct InUse;
 
 /// The rule of a condition, with what it captures.
-pub(super) fn rule_of(condition: &Condition) -> Option<(Domain, &EventRule, &[String])> {
+pub(crate) fn rule_of(condition: &Condition) -> Option<(Domain, &EventRule, &[String])> {
     match condition {
         Condition::EventRuleMatches { domain, rule, captures } => Some((*domain, rule, captures)),
         Condition::EventRate { domain, rule, .. } => Some((*domain, rule, &[])),
