@@ -32,18 +32,62 @@ pub enum CaptureError {
     /// `$app.NAME`.
     #[error("a context of an application is $app.PROVIDER:NAME")]
     NoProvider,
+    /// `$app.PROVIDER:`.
+    #[error("a context of an application is $app.PROVIDER:NAME, and the name is missing")]
+    NoTypeName,
     /// `a.b`.
     #[error("fields of fields cannot be captured")]
     Subfield,
+    /// An operator.
+    #[error("{} operators are not allowed", .0.name())]
+    Operator(OperatorKind),
+}
+
+/// Kinds of operators, which filters have and capture descriptors have not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorKind {
+    /// `!a`.
+    Unary,
     /// `a == b`.
-    #[error("operators are not allowed")]
-    Operator,
+    Binary,
+    /// `a && b`.
+    Logical,
+}
+
+impl OperatorKind {
+    /// LTTng's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unary => "Unary",
+            Self::Binary => "Binary",
+            Self::Logical => "Logical",
+        }
+    }
+
+    /// The operator that a text has that is no name, if it has one.
+    fn of(text: &str) -> Option<Self> {
+        if text.contains("&&") || text.contains("||") {
+            return Some(Self::Logical);
+        }
+        let operand = text.trim_start_matches(['!', '-', '+', '~']);
+        if operand.len() != text.len() && is_name(operand) {
+            return Some(Self::Unary);
+        }
+        text.contains(['=', '!', '<', '>', '&', '|', '^']).then_some(Self::Binary)
+    }
 }
 
 impl FromStr for Capture {
     type Err = CaptureError;
 
     fn from_str(text: &str) -> Result<Self, CaptureError> {
+        let is_between_brackets =
+            |text: &str| text.split(']').nth(1).is_some_and(|rest| rest.starts_with('.'));
+        if is_between_brackets(text)
+            && text.split(['.', '[', ']']).all(|part| part.is_empty() || is_word(part))
+        {
+            return Err(CaptureError::Subfield);
+        }
         let (text, indices) = match text.split_once('[') {
             Some((text, rest)) => {
                 (text, rest.strip_suffix(']').ok_or(CaptureError::Syntax)?.split("][").collect())
@@ -69,6 +113,9 @@ impl Capture {
         }
         if let Some(name) = text.strip_prefix("$app.") {
             let (provider, name) = name.split_once(':').ok_or(CaptureError::NoProvider)?;
+            if name.is_empty() {
+                return Err(CaptureError::NoTypeName);
+            }
             return if is_name(provider) && is_name(name) {
                 Ok(Self::AppContext { provider: provider.to_owned(), name: name.to_owned() })
             } else {
@@ -78,17 +125,20 @@ impl Capture {
         if is_name(text) {
             return Ok(Self::Field(text.to_owned()));
         }
-        if text.split('.').count() > 1 && text.split('.').all(is_name) {
+        let fields: Vec<&str> = text.split("->").flat_map(|part| part.split('.')).collect();
+        if fields.len() > 1 && fields.into_iter().all(is_name) {
             return Err(CaptureError::Subfield);
         }
-        let has_operator = text.contains(['=', '!', '<', '>', '&', '|', '^']);
-        Err(if has_operator { CaptureError::Operator } else { CaptureError::Syntax })
+        Err(OperatorKind::of(text).map_or(CaptureError::Syntax, CaptureError::Operator))
     }
 }
 
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
 fn is_name(text: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    text.bytes().all(is_part) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+    is_word(text) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
 /// Names of contexts have parts: `perf:cpu:cache-misses`.
@@ -147,10 +197,19 @@ mod tests {
             ("a[+1]", CaptureError::Index),
             ("a[4294967296]", CaptureError::Index),
             ("a.b", CaptureError::Subfield),
-            ("a==1", CaptureError::Operator),
+            ("a->b", CaptureError::Subfield),
+            ("a[3].b", CaptureError::Subfield),
+            ("a==1", CaptureError::Operator(OperatorKind::Binary)),
+            ("a == !b", CaptureError::Operator(OperatorKind::Binary)),
+            ("a || b", CaptureError::Operator(OperatorKind::Logical)),
+            ("!a", CaptureError::Operator(OperatorKind::Unary)),
+            ("-~a", CaptureError::Operator(OperatorKind::Unary)),
+            ("--action", CaptureError::Operator(OperatorKind::Unary)),
+            ("-1", CaptureError::Syntax),
             ("$ctx", CaptureError::Syntax),
             ("$foo.b", CaptureError::Syntax),
             ("$app.b", CaptureError::NoProvider),
+            ("$app.b:", CaptureError::NoTypeName),
         ] {
             assert_eq!(parse(wrong), Err(error), "{wrong}");
         }

@@ -354,9 +354,12 @@ impl Window {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotTarget {
-    /// The directory, absolute.
+    /// The directory, absolute, or the address of a relay daemon.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub path: PathBuf,
+    /// Where the relay daemon takes data, where the address is only where it takes commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_url: Option<String>,
     /// The begin of its name.
     #[serde(default)]
     pub name: Option<String>,

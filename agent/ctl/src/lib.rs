@@ -73,6 +73,9 @@ use verbs::{
 };
 use verbs::{snapshot, track, trigger, view};
 
+/// Names the program to start as session daemon, where no option does (lttng(1)).
+const SESSIOND_PATH: &str = "LTTNG_SESSIOND_PATH";
+
 /// Options of all commands.
 #[derive(Args, Clone, Debug, Default)]
 pub struct General {
@@ -96,7 +99,7 @@ pub struct General {
     #[arg(short, long, conflicts_with = "sessiond_path")]
     pub no_sessiond: bool,
 
-    /// The program to start as session daemon, instead of this one
+    /// The program to start as session daemon [default: $LTTNG_SESSIOND_PATH, or this one]
     #[arg(long, value_name = "PATH")]
     pub sessiond_path: Option<PathBuf>,
 
@@ -131,7 +134,8 @@ impl General {
         if self.no_sessiond || !rustix::process::geteuid().is_root() {
             return None;
         }
-        self.sessiond_path.clone().or_else(|| std::env::current_exe().ok())
+        let of_environment = || std::env::var_os(SESSIOND_PATH).map(PathBuf::from);
+        self.sessiond_path.clone().or_else(of_environment).or_else(|| std::env::current_exe().ok())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::address::{shown_data, shown_place};
 use super::document::Node;
-use super::{level, text};
+use super::{level, text, units};
 use api::session::SessionDomain;
 use api::track::Attribute;
 use api::{
@@ -200,16 +200,12 @@ pub(crate) fn rule(of: &EventRule) -> Vec<Node> {
 /// The place of a probe, as documents and files have it.
 pub(super) fn attributes_of(of: &Instrumentation) -> Option<Node> {
     let probe = |name, location: &str| {
-        let number = |text: &str| {
-            let digits = text.strip_prefix("0x");
-            digits.map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
-        };
-        let parts = match (number(location), location.split_once('+')) {
+        let parts = match (units::number(location), location.split_once('+')) {
             (Some(address), _) => vec![Node::number("address", address)],
             (None, Some((symbol, offset))) => {
                 vec![
                     Node::text("symbol_name", symbol),
-                    Node::number("offset", number(offset).unwrap_or_default()),
+                    Node::number("offset", units::number(offset).unwrap_or_default()),
                 ]
             }
             (None, None) => vec![Node::text("symbol_name", location), Node::number("offset", 0)],

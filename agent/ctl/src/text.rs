@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{address, level};
+use super::{address, level, units};
 use api::session::SessionDomain;
 use api::track::Attribute;
 use api::{
@@ -256,13 +256,14 @@ fn rule(rule: &EventRule) -> String {
         Some(LogLevel::Only(level)) => format!(" (loglevel == {} ({level}))", level::name(*level)),
     };
     let kind = match instrumentation {
-        Instrumentation::Tracepoint => "tracepoint",
-        Instrumentation::Syscall(SyscallPart::Both) => "syscall:entry+exit",
+        Instrumentation::Tracepoint => " tracepoint",
+        // LTTng has no blank here.
+        Instrumentation::Syscall(SyscallPart::Both) => "syscall",
         Instrumentation::Syscall(SyscallPart::Entry) => "syscall:entry",
         Instrumentation::Syscall(SyscallPart::Exit) => "syscall:exit",
-        Instrumentation::Kprobe { .. } => "probe",
-        Instrumentation::Function { .. } => "function",
-        Instrumentation::UserProbe(_) => "userspace-probe",
+        Instrumentation::Kprobe { .. } => " probe",
+        Instrumentation::Function { .. } => " function",
+        Instrumentation::UserProbe(_) => " userspace-probe",
     };
     let filter = filter.as_ref().map(|filter| format!(" [filter: '{filter}']")).unwrap_or_default();
     let exclusions = match exclusions.as_slice() {
@@ -270,34 +271,46 @@ fn rule(rule: &EventRule) -> String {
         some => format!(" [exclusions: {}]", some.join(", ")),
     };
     let enabled = enabled(*is_enabled);
-    let mut text = format!("      {name}{level} (type: {kind}){enabled}{filter}{exclusions}\n");
+    let mut text = format!("      {name}{level} (type:{kind}){enabled}{filter}{exclusions}\n");
     let mut below = |name: &str, value: &str| {
         let _ = writeln!(text, "        {name} {value}");
     };
     match instrumentation {
         Instrumentation::Tracepoint | Instrumentation::Syscall(_) => {}
         Instrumentation::Kprobe { location } | Instrumentation::Function { location } => {
+            let hex =
+                |text: &str| units::number(text).map_or_else(|| text.to_owned(), |of| format!("0x{of:x}"));
             match location.split_once('+') {
-                _ if location.starts_with(|c: char| c.is_ascii_digit()) => below("Address:", location),
+                _ if units::number(location).is_some() => below("addr:", &hex(location)),
                 Some((symbol, offset)) => {
-                    below("Offset:", offset);
-                    below("Symbol:", symbol);
+                    below("offset:", &hex(offset));
+                    below("symbol:", symbol);
                 }
-                None => below("Symbol:", location),
+                None => {
+                    below("offset:", "0x0");
+                    below("symbol:", location);
+                }
             }
         }
         Instrumentation::UserProbe(UserProbe::Elf { path, symbol }) => {
             below("Type:", "Function");
-            below("Path:", path);
-            below("Function:", &format!("{symbol}()"));
+            below("Binary path:  ", &real(path));
+            below("Function:     ", &format!("{symbol}()"));
+            below("Lookup method:", "ELF");
         }
         Instrumentation::UserProbe(UserProbe::Sdt { path, provider, name }) => {
             below("Type:", "Tracepoint");
-            below("Path:", path);
-            below("Tracepoint:", &format!("{provider}:{name}"));
+            below("Binary path:  ", &real(path));
+            below("Tracepoint:   ", &format!("{provider}:{name}"));
+            below("Lookup method:", "SDT");
         }
     }
     text
+}
+
+/// The file that a path leads to; LTTng prints `NULL` where it leads to none.
+fn real(path: &str) -> String {
+    std::fs::canonicalize(path).map_or_else(|_| "NULL".to_owned(), |path| path.display().to_string())
 }
 
 /// `lttng list --kernel`, `--userspace` or `--syscall`.

@@ -23,6 +23,12 @@ pub(crate) fn microseconds(text: &str) -> Option<u64> {
     })
 }
 
+/// A number of 64 bits, in decimal or behind `0x` in hexadecimal digits.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x");
+    digits.map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
+}
+
 fn scaled(text: &str, scale: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     number.parse::<u64>().ok()?.checked_mul(scale(unit)?)

@@ -30,6 +30,20 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
         "app:one of type any : UST event not found (channel ch1",
         NO_LEVEL,
     ),
+    ("enable-event -u -c ch1 z --filter a>", 106, "Event z: Invalid filter bytecode (at byte ", ITS_PARSER),
+    ("enable-event -u -c ch1 z --filter a+1", 106, "Event z: Invalid filter bytecode (at byte ", ITS_PARSER),
+    (
+        "enable-event -u -c ch1 z --filter \"a\"<3",
+        106,
+        "Event z: Invalid filter bytecode (at byte ",
+        ITS_PARSER,
+    ),
+    (
+        "enable-event -u -c ch1 z --filter $foo.x==1",
+        106,
+        "Event z: Invalid filter bytecode (at byte ",
+        ITS_PARSER,
+    ),
     ("list a -c ch1", 0, "      app:* (type: tracepoint) [enabled]\n\n", NO_LEVEL),
     ("--list-commands", 0, "load\nregenerate\n", "`metadata` has no use"),
     ("regenerate statedump -s r", 118, "Error: Session not started\n", NO_REASON),
@@ -45,7 +59,7 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
         "add-trigger --condition=event-rule-matches --type=user --capture=a[b] --action=notify",
         1,
         "Error: Failed to parse capture expression `a[b]`.\n",
-        "LTTng's parser says more before",
+        ITS_PARSER,
     ),
     (
         "--mi xml add-trigger --name=t4 --condition=event-rule-matches --type=user --action=stop-session s",
@@ -73,6 +87,7 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
     ),
 ];
 
+const ITS_PARSER: &str = "LTTng's parser says more before";
 const MORE: &str = "there are more conditions and actions";
 const NO_REASON: &str = "LTTng does not say why";
 const NO_LEVEL: &str = "markers have no log levels";

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 
 use super::super::address::{Address, Relay, is_relay, shown_place};
 use super::super::at::{At, Done, Failure};
@@ -12,6 +13,9 @@ use super::set_current;
 use api::{Code, Format, NewSession, SessionMode, Summary};
 use stdx::utc;
 
+/// What `lttng` prints of an address that is none.
+pub(super) const UNRECOGNIZED_URL: &str = "Unrecognized URL format.";
+
 /// Create a recording session, which becomes the current one
 #[derive(Args, Debug, Default)]
 pub struct Create {
@@ -20,7 +24,7 @@ pub struct Create {
     pub name: Option<String>,
 
     /// The directory to write to [default: one below $LTTNG_HOME/lttng-traces or $HOME/lttng-traces]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub output: Option<PathBuf>,
 
     /// Write nothing
@@ -99,6 +103,9 @@ impl Create {
             return Err(Failure::new("Snapshot and live modes are mutually exclusive."));
         }
         let (name, below) = names(self.name.as_deref(), seconds);
+        if name.is_empty() {
+            return Err(Failure::new(Code::Invalid.text()));
+        }
         if name.contains('/') {
             return Err(Failure::new(Code::SessionName.text()));
         }
@@ -131,12 +138,12 @@ impl Create {
 
     /// Where it writes to, if that is said.
     fn address(&self) -> Result<Option<Address>, Failure> {
-        let invalid = |url: &str| Failure::new(format!("{}: {url}", "Invalid URL"));
+        let invalid = || Failure::new(UNRECOGNIZED_URL);
         match (&self.output, &self.set_url, &self.ctrl_url, &self.data_url) {
             (Some(path), None, None, None) => local(path).map(Some),
-            (None, Some(url), None, None) => Address::parse(url).map(Some).ok_or_else(|| invalid(url)),
+            (None, Some(url), None, None) => Address::parse(url).map(Some).ok_or_else(invalid),
             (None, None, Some(control), Some(data)) => {
-                let relay = Relay::of_both(control, data).ok_or_else(|| invalid(control))?;
+                let relay = Relay::of_both(control, data).ok_or_else(invalid)?;
                 Ok(Some(Address::Relay(relay)))
             }
             (None, None, None, None) => Ok(None),
@@ -149,7 +156,8 @@ impl Create {
 }
 
 fn local(path: &Path) -> Result<Address, Failure> {
-    let path = home::absolute(path);
+    // Nothing is the directory that one is in.
+    let path = home::absolute(if path.as_os_str().is_empty() { ".".as_ref() } else { path });
     path.map(Address::Local).map_err(|error| Failure::new(format!("Cannot find the directory: {error}")))
 }
 
@@ -275,6 +283,12 @@ mod tests {
         let both = "Error: Snapshot and live modes are mutually exclusive.\n";
         desk.says("create --snapshot --live", 1, "", both);
         desk.says("create a/b", 1, "", "Error: Invalid character found in session name\n");
+        for address in
+            ["-U=", "--set-url=", "-U foo://x", "-C= -D=", "-C tcp://1.2.3.4 -D=", "-C= -D tcp://1.2.3.4"]
+        {
+            let line = format!("create a {address}");
+            desk.says(&line, 1, "", "Error: Unrecognized URL format.\n");
+        }
         desk.says("create -x", 2, "", "Error: Unrecognized argument used with 'create' command\n");
         desk.says("create a b", 1, "", "Error: Unknown argument: b\n");
         desk.says("create --output", 2, "", "Error: Unrecognized argument used with 'create' command\n");

@@ -110,6 +110,56 @@ fn a_session_is_shown() {
 }
 
 #[test]
+fn probes_are_shown_as_lttng_shows_them() {
+    let mut desk = Desk::with_session("a");
+    let shell = std::fs::canonicalize("/bin/sh").unwrap().display().to_string();
+    let rule =
+        |name: &str, place: serde_json::Value| serde_json::json!({"name": name, "instrumentation": place});
+    let of = |location: &str| serde_json::json!({"location": location});
+    let rules = [
+        rule("openat", serde_json::json!({"syscall": "both"})),
+        rule("k", serde_json::json!({"kprobe": of("do_exit+16")})),
+        rule("s", serde_json::json!({"kprobe": of("do_exit")})),
+        rule("f", serde_json::json!({"function": of("0xFF")})),
+        rule("u", serde_json::json!({"user_probe": {"elf": {"path": "/bin/sh", "symbol": "main"}}})),
+        rule(
+            "g",
+            serde_json::json!({"user_probe": {"sdt": {"path": "/no/such", "provider": "p", "name": "m"}}}),
+        ),
+    ];
+    let mut session: serde_json::Value = serde_json::from_str(WITH_CHANNEL).unwrap();
+    session["domains"][0]["domain"] = "kernel".into();
+    session["domains"][0]["channels"][0]["rules"] = rules.to_vec().into();
+    desk.story.answers_with("GET /v1/sessions/a", 200, &session.to_string());
+    let shown = desk.lttng("list a").out;
+    let expected = format!(
+        "    Recording event rules:
+      openat (type:syscall) [enabled]
+      k (type: probe) [enabled]
+        offset: 0x10
+        symbol: do_exit
+      s (type: probe) [enabled]
+        offset: 0x0
+        symbol: do_exit
+      f (type: function) [enabled]
+        addr: 0xff
+      u (type: userspace-probe) [enabled]
+        Type: Function
+        Binary path:   {shell}
+        Function:      main()
+        Lookup method: ELF
+      g (type: userspace-probe) [enabled]
+        Type: Tracepoint
+        Binary path:   NULL
+        Tracepoint:    p:m
+        Lookup method: SDT
+
+"
+    );
+    assert!(shown.ends_with(&expected), "{shown}");
+}
+
+#[test]
 fn programs_get_documents() {
     let mut desk = Desk::with_session("a");
     desk.story.answers_with("GET /v1/sessions/a", 200, WITH_CHANNEL);

@@ -52,6 +52,9 @@ impl Load {
         if named.is_none() && self.override_name.is_some() {
             return Err(Failure::new("Options --all and --override-name cannot be used simultaneously"));
         }
+        let invalid = || Failure::with(Code::Invalid.number(), "Url override is invalid");
+        let override_url = self.override_url.as_ref().map(|url| Address::parse(url).ok_or_else(invalid));
+        let override_url = override_url.transpose()?;
         let mut sessions = Vec::new();
         for path in self.files(at)? {
             let found = file(&path).map_err(|why| format!("{} is not loaded: {why}", path.display()));
@@ -70,7 +73,7 @@ impl Load {
             }
         }
         for saved in sessions {
-            self.load(at, self.overridden(saved)?)?;
+            self.load(at, self.overridden(saved, override_url.clone()))?;
         }
         at.say.line(&match named {
             Some(name) => format!("Session {name} has been loaded successfully"),
@@ -109,12 +112,11 @@ impl Load {
         Ok(dirs.iter().flat_map(|dir| saved_in(dir)).collect())
     }
 
-    fn overridden(&self, mut saved: Saved) -> Result<Saved, Failure> {
+    fn overridden(&self, mut saved: Saved, address: Option<Address>) -> Saved {
         if let Some(name) = &self.override_name {
             saved.session.name = Some(name.clone());
         }
-        let Some(url) = &self.override_url else { return Ok(saved) };
-        let address = Address::parse(url).ok_or_else(|| Failure::new(format!("Invalid URL: {url}")))?;
+        let Some(address) = address else { return saved };
         let session = &mut saved.session;
         // A session without output may take snapshots, too.
         let has_snapshots = session.mode == SessionMode::Snapshot
@@ -140,7 +142,7 @@ impl Load {
             (mode, Address::Local(path)) => *mode = SessionMode::Local { output: Some(path) },
             (mode, Address::Relay(relay)) => *mode = SessionMode::Network { url: relay.url() },
         }
-        Ok(saved)
+        saved
     }
 
     /// Makes a session; it is there whole or not at all.

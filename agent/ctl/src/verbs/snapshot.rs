@@ -9,6 +9,7 @@ use super::super::at::{At, Done, Failure};
 use super::super::document::Node;
 use super::super::{home, nodes, units};
 use super::InSession;
+use super::create::UNRECOGNIZED_URL;
 use api::requests::TakeSnapshot;
 use api::{Code, SessionMode, SnapshotOutput};
 
@@ -76,7 +77,7 @@ impl Wanted {
         match (&self.ctrl_url, &self.data_url) {
             (Some(control), Some(data)) => {
                 let relay = Relay::of_both(control, data);
-                let relay = relay.ok_or_else(|| Failure::new("Unrecognized URL format."))?;
+                let relay = relay.ok_or_else(|| Failure::new(UNRECOGNIZED_URL))?;
                 return Ok(Some(relay.url().into()));
             }
             (None, None) => {}
@@ -85,7 +86,7 @@ impl Wanted {
         let Some(url) = &self.url else { return Ok(None) };
         match Address::parse(url) {
             Some(address) => Ok(Some(address.place())),
-            None if url.contains("://") => Err(Failure::new(format!("Invalid URL: {url}"))),
+            None if url.is_empty() || url.contains("://") => Err(Failure::new(UNRECOGNIZED_URL)),
             None => {
                 let path = home::absolute(url.as_ref());
                 path.map(Some).map_err(|error| Failure::new(format!("Cannot find {url}: {error}")))

@@ -2,7 +2,7 @@
 
 use std::sync::Weak;
 
-use super::{executor::Act, post::post};
+use super::{check::place_of, executor::Act, post::post};
 use crate::registry::Registry;
 use crate::user::Owner;
 use api::requests::TakeSnapshot;
@@ -25,12 +25,12 @@ impl Act for OnSessions {
             ActionKind::RotateSession { session } => registry.rotate(uid, session).map(drop),
             ActionKind::SnapshotSession { session, output, window } => {
                 let max_age_ms = window.max_age_ms();
-                let wanted = match output.clone() {
-                    Some(SnapshotTarget { path, name, max_size }) => {
-                        TakeSnapshot { name, path: Some(path), max_size, max_age_ms }
-                    }
-                    None => TakeSnapshot { max_age_ms, ..TakeSnapshot::default() },
-                };
+                let mut wanted = TakeSnapshot { max_age_ms, ..TakeSnapshot::default() };
+                if let Some(target) = output {
+                    let SnapshotTarget { path: _, data_url: _, name, max_size } = target;
+                    wanted.path = Some(place_of(target).map_err(|error| error.message)?);
+                    (wanted.name, wanted.max_size) = (name.clone(), *max_size);
+                }
                 registry.snapshot(uid, session, &wanted).map(drop)
             }
             ActionKind::Post { socket } => return post(owner, socket, firing),

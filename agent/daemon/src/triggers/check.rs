@@ -1,5 +1,6 @@
 //! Which triggers are accepted: descriptions come from anybody who may have some.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::units::is_pattern;
@@ -8,6 +9,7 @@ use api::trigger::{
     Action, ActionKind, BufferUsage, Capture, Condition, RatePolicy, SnapshotTarget, Threshold,
 };
 use api::{Code, ControlError, Domain, Format, NewTrigger};
+use lttng_relay::RelayAddress;
 use spec::KEYS_MAX;
 
 /// The most actions of a trigger.
@@ -130,10 +132,12 @@ fn check_action(kind: &ActionKind) -> Checked {
                 return Err(refused("a snapshot waits for an hour at most"));
             }
             check_name(session, Code::SessionName)?;
-            let Some(SnapshotTarget { path, name, max_size }) = output else { return Ok(()) };
+            let Some(target) = output else { return Ok(()) };
+            let SnapshotTarget { path: _, data_url: _, name, max_size } = target;
+            let path = place_of(target)?;
             match path.to_str().filter(|url| url.contains("://")) {
                 Some(url) => check_network(session, url, Format::Lttng)?,
-                None => check_path(path)?,
+                None => check_path(&path)?,
             }
             if *max_size == Some(0) {
                 return Err(Code::SnapshotSize.into());
@@ -148,6 +152,15 @@ fn check_action(kind: &ActionKind) -> Checked {
             Ok(())
         }
     }
+}
+
+/// Where a snapshot of a trigger goes: a directory, or the address of a relay daemon in one text.
+pub(super) fn place_of(target: &SnapshotTarget) -> Checked<PathBuf> {
+    let SnapshotTarget { path, data_url, .. } = target;
+    let Some(data) = data_url else { return Ok(path.clone()) };
+    let relay = path.to_str().and_then(|control| RelayAddress::of_both(control, data));
+    let wrong = || refused(format!("{} and {data} are no addresses of one relay daemon", path.display()));
+    Ok(relay.ok_or_else(wrong)?.url().into())
 }
 
 fn refused(why: impl Into<String>) -> ControlError {
@@ -190,6 +203,13 @@ mod tests {
         assert_eq!(of(rotation, r#"{"do":{"start_session":{"session":""}}}"#), Some(Code::SessionName));
         let snapshot = r#"{"do":{"snapshot_session":{"session":"s","output":{"path":"/a/../b"}}}}"#;
         assert_eq!(of(rotation, snapshot), Some(Code::Invalid));
+        let sent = |control: &str, data: &str| {
+            let to = format!(r#"{{"path":"{control}","data_url":"{data}"}}"#);
+            of(rotation, &format!(r#"{{"do":{{"snapshot_session":{{"session":"s","output":{to}}}}}}}"#))
+        };
+        assert_eq!(sent("tcp://h:1", "tcp://h:2"), None);
+        assert_eq!(sent("tcp://h:1", "tcp://other:2"), Some(Code::InvalidTrigger));
+        assert_eq!(sent("/a", "tcp://h:2"), Some(Code::InvalidTrigger));
         let pressure = r#"{"pressure":{"resource":"io","share":"full","above":10000}}"#;
         assert_eq!(of(pressure, notify), Some(Code::InvalidTrigger));
         for unit in ["", "a b", "a/b", "\u{e4}.service", "a\\u0000"] {

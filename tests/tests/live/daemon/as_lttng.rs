@@ -1,11 +1,11 @@
 //! Sessions of LTTng's format, where LTTng's users expect of them what its session daemon does.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use integration_tests::{
     babeltrace,
     daemon::Daemon,
-    harness::{Caller, wait_for},
+    harness::{Caller, agent, wait_for},
 };
 use serde_json::json;
 
@@ -174,4 +174,17 @@ fn the_state_is_in_the_trace_if_it_was_asked_for() {
         let calls = found(" sys_enter: ") + found(" syscall_entry_getppid: ");
         assert_eq!((state, calls), ([count; 2], 10), "{name}");
     }
+}
+
+#[test]
+fn the_environment_names_the_daemon_that_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, socket) = (dir.path().join("sessiond"), dir.path().join("daemon.sock"));
+    fs::write(&program, "#!/bin/sh\necho \"$@\" > arguments\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut list = agent(dir.path(), ["ctl", "--socket", socket.to_str().unwrap(), "list"]);
+    let ended = list.env("LTTNG_SESSIOND_PATH", &program).output().unwrap();
+    assert!(!ended.status.success(), "it has started nothing: {ended:?}");
+    let arguments = fs::read_to_string(dir.path().join("arguments")).unwrap();
+    assert_eq!(arguments, format!("daemon --background --socket {}\n", socket.display()));
 }

@@ -180,10 +180,11 @@ fn action(of: &Action) -> Node {
         }
         ActionKind::SnapshotSession { session, output, window } => {
             let mut parts = vec![named(session)];
-            if let Some(SnapshotTarget { path, name, max_size }) = output {
+            if let Some(SnapshotTarget { path, data_url, name, max_size }) = output {
                 let mut of = Vec::new();
                 of.extend(name.as_ref().map(|name| Node::text("name", name)));
                 of.push(Node::text("ctrl_url", path.display().to_string()));
+                of.extend(data_url.as_ref().map(|url| Node::text("data_url", url)));
                 of.extend(max_size.map(|size| Node::number("max_size", size)));
                 parts.push(Node::Parts("output", of));
             }

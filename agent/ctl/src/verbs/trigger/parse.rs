@@ -411,12 +411,17 @@ fn target(values: &Values<'_>) -> Result<Option<SnapshotTarget>, Failure> {
     let place = match (control, url, path) {
         (None, None, None) => None,
         (Some(control), ..) => {
-            let relay = data.as_ref().and_then(|data| Relay::of_both(&control, data));
-            let wrong = || Failure::new(format!("Failed to parse '{control}' and its data URL."));
-            Some(relay.ok_or_else(wrong)?.url().into())
+            let data = data.as_deref().unwrap_or_default();
+            let wrong = || {
+                Failure::new(format!("Failed to parse `{control}` and `{data}` as control and data URLs."))
+            };
+            // Kept as it was given, as LTTng keeps it.
+            Relay::of_both(&control, data).ok_or_else(wrong)?;
+            Some(control.into())
         }
         (_, Some(url), _) => match Address::parse(&url).filter(|_| url.contains("://")) {
-            Some(address) => Some(address.place()),
+            Some(Address::Local(path)) => Some(path),
+            Some(Address::Relay(_)) => Some(url.into()),
             None => return Err(Failure::new(format!("Failed to parse '{url}' as an URL."))),
         },
         (_, _, Some(path)) => match Address::parse(&path) {
@@ -440,7 +445,8 @@ fn target(values: &Values<'_>) -> Result<Option<SnapshotTarget>, Failure> {
     let size = size.map(|text| {
         units::bytes(&text).ok_or_else(|| Failure::new(format!("Failed to parse `{text}` as a size.")))
     });
-    Ok(Some(SnapshotTarget { path, name, max_size: size.transpose()?.filter(|size| *size != 0) }))
+    let data_url = data.filter(|data| !data.is_empty());
+    Ok(Some(SnapshotTarget { path, data_url, name, max_size: size.transpose()?.filter(|size| *size != 0) }))
 }
 
 /// The part of time that a snapshot is of.

@@ -259,8 +259,9 @@ fn capture(text: &str) -> Result<String, Failure> {
     let failed = || format!("Failed to parse capture expression `{text}`.");
     match text.parse::<Capture>() {
         Ok(capture) => Ok(capture.to_string()),
-        Err(CaptureError::Operator) => Err(Failure::new(format!(
-            "While parsing expression `{text}`: Binary operators are not allowed in capture expressions."
+        Err(CaptureError::Operator(kind)) => Err(Failure::new(format!(
+            "While parsing expression `{text}`: {} operators are not allowed in capture expressions.",
+            kind.name()
         ))),
         Err(CaptureError::Subfield) => Err(Failure::new(format!(
             "While parsing expression `{text}`: Capturing subfields is not supported."
@@ -268,6 +269,11 @@ fn capture(text: &str) -> Result<String, Failure> {
         Err(CaptureError::NoProvider) => {
             let name = text.strip_prefix("$app.").unwrap_or(text);
             Err(Failure::new(format!("Invalid app-specific context field name: missing colon in `{name}`.")))
+        }
+        Err(CaptureError::NoTypeName) => {
+            let name = text.strip_prefix("$app.").unwrap_or(text);
+            let missing = "missing type name after colon in";
+            Err(Failure::new(format!("Invalid app-specific context field name: {missing} `{name}`.")))
         }
         Err(CaptureError::Index | CaptureError::Syntax) => Err(Failure::new(failed())),
     }

@@ -155,6 +155,35 @@ fn triggers_are_listed_with_what_went_wrong() {
 }
 
 #[test]
+fn addresses_of_snapshots_stay_as_they_were_given() {
+    let mut desk = Desk::new();
+    let mut triggers = Vec::new();
+    for (options, text, xml) in [
+        ("--url net://1.2.3.4", "url: net://1.2.3.4", "<ctrl_url>net://1.2.3.4</ctrl_url>"),
+        ("--url=net6://[::1]:1:2", "url: net6://[::1]:1:2", "<ctrl_url>net6://[::1]:1:2</ctrl_url>"),
+        ("--url file:///a/b", "path: /a/b", "<ctrl_url>/a/b</ctrl_url>"),
+        ("--path /a", "path: /a", "<ctrl_url>/a</ctrl_url>"),
+        (
+            "--ctrl-url tcp://1.2.3.4:1111 --data-url tcp://1.2.3.4:1112",
+            "control url: tcp://1.2.3.4:1111, data url: tcp://1.2.3.4:1112",
+            "<ctrl_url>tcp://1.2.3.4:1111</ctrl_url><data_url>tcp://1.2.3.4:1112</data_url>",
+        ),
+    ] {
+        let line =
+            format!("--condition=session-rotation-ongoing --session=s --action=snapshot-session s {options}");
+        triggers.push((made(&asked(&line)), text, xml));
+    }
+    for (trigger, text, xml) in triggers {
+        desk.story.answers("GET /v1/triggers", &vec![trigger.clone()]);
+        let shown = desk.lttng("list-triggers").out;
+        assert!(shown.contains(&format!("snapshot session `s`, {text}\n")), "{shown}");
+        desk.story.answers("GET /v1/triggers", &vec![trigger]);
+        let shown = desk.lttng("--mi xml list-triggers").out;
+        assert!(shown.contains(&format!("<output>{xml}</output>")), "{shown}");
+    }
+}
+
+#[test]
 fn triggers_are_removed_also_those_of_others() {
     let mut desk = Desk::new();
     let some = json!({"condition": {"rotation_ongoing": {"session": "s"}}, "actions": []});

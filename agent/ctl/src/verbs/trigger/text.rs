@@ -165,8 +165,15 @@ fn action(kind: &ActionKind) -> String {
         ActionKind::RotateSession { session } => format!("rotate session `{session}`"),
         ActionKind::SnapshotSession { session, output, window } => {
             let mut text = format!("snapshot session `{session}`");
-            if let Some(SnapshotTarget { path, name, max_size }) = output {
-                let _ = write!(text, ", path: {}", path.display());
+            if let Some(SnapshotTarget { path, data_url, name, max_size }) = output {
+                let path = path.display().to_string();
+                let of_both = path.starts_with("net://") || path.starts_with("net6://");
+                let _ = match data_url {
+                    _ if of_both => write!(text, ", url: {path}"),
+                    Some(data) => write!(text, ", control url: {path}, data url: {data}"),
+                    None if path.contains("://") => write!(text, ", url: {path}"),
+                    None => write!(text, ", path: {path}"),
+                };
                 if let Some(name) = name {
                     let _ = write!(text, ", name: {name}");
                 }
