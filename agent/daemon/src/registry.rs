@@ -48,8 +48,8 @@ use super::{
 use api::requests::{NewChannel, Notification};
 use api::trigger::Condition;
 use api::{
-    Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, NewSession, NewTrigger, Rotation,
-    RotationState, Session, SessionMode, Stopped, Summary, Trigger,
+    Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, Format, NewSession, NewTrigger,
+    Rotation, RotationState, Session, SessionMode, Stopped, Summary, Trigger,
 };
 use capture::{HandOver, Notice};
 use kernel::{events::Catalogue, tracefs::Tracefs};
@@ -203,7 +203,8 @@ impl Registry {
         // Before what takes its time.
         self.triggers.check_room(uid, &new)?;
         if let (Some(world), Some((domain, rule, _))) = (&world, rule_of(&new.condition)) {
-            self.admission.check(world, domain, rule)?;
+            // Triggers have no state of the machine.
+            self.admission.check(world, (domain, std::slice::from_ref(rule)), Format::TraceDat)?;
         }
         let counted = match &world {
             Some(world) => Counted::load(uid, &new, world, (&self.shares, &self.descriptors.of(uid)))?,
@@ -356,7 +357,10 @@ impl Registry {
         if !rules.is_empty() {
             let world = self.world_with(self.finder.known(), &entry.selections)?;
             let format = model.session().summary.format;
-            rules.iter().try_for_each(|rule| self.admission.check(&world, (domain, rule), format))?;
+            if let Err(error) = self.admission.check(&world, (domain, rules), format) {
+                entry.selections.retain(&lock(&entry.model).clone());
+                return Err(error);
+            }
         }
         self.change((uid, name), change)
     }

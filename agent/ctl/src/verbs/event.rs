@@ -309,8 +309,8 @@ impl From<Failure> for AddError {
     }
 }
 
-/// The place in a program: the file may be one of `PATH`. A colon of a part is written `\:`, and in the path a
-/// backslash takes any character literally.
+/// The place in a program: the file may be one of `PATH`. A colon of a part is written `\:`, and in the path
+/// a backslash takes any character literally.
 pub(crate) fn user_probe(location: &str) -> Result<UserProbe, Failure> {
     let wrong = || Failure::new(Code::UserProbeLocation.text());
     let file = |path: &str| {

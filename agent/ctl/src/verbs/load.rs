@@ -12,8 +12,8 @@ use super::super::client::{Client, ClientError};
 use super::super::document::Node;
 use super::super::saved::{Saved, SavedChannel, read};
 use super::OfSession;
-use api::requests::{EnableRules, NewContexts};
-use api::{Code, Instrumentation, SessionMode};
+use api::requests::NewContexts;
+use api::{Code, SessionMode};
 
 /// Make sessions of files that `save`, or LTTng, has written
 #[derive(Args, Debug)]
@@ -123,9 +123,7 @@ impl Load {
             || session.snapshot_output.is_some()
             || !saved.snapshot_outputs.is_empty();
         match (&mut session.mode, address) {
-            (SessionMode::Snapshot, address) | (SessionMode::Local { output: None }, address)
-                if has_snapshots =>
-            {
+            (SessionMode::Snapshot | SessionMode::Local { output: None }, address) if has_snapshots => {
                 saved.snapshot_outputs.clear();
                 session.snapshot_output = Some(address.place());
             }
@@ -208,27 +206,9 @@ fn add_channel(client: &mut Client, session: &str, saved: SavedChannel) -> Resul
     if !contexts.is_empty() {
         client.add_contexts(session, domain, channel, &NewContexts { contexts })?;
     }
-    // Rules are switched off by name: those that are off come before others of the same name.
-    let (on, off): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| rule.enabled);
-    for rule in off {
-        let kind = kind(&rule.instrumentation).to_owned();
-        let which = EnableRules { name: Some(rule.name.clone()), kind: Some(kind), enabled: false };
-        client.add_rules(session, domain, channel, &vec![rule].into())?;
-        client.enable_rules(session, domain, channel, &which)?;
-    }
-    for rule in on {
+    // What those that are off name may be there no more.
+    for rule in rules {
         client.add_rules(session, domain, channel, &vec![rule].into())?;
     }
     if enabled { Ok(()) } else { client.enable_channel(session, domain, channel, false) }
-}
-
-/// What requests call a kind of rules.
-fn kind(of: &Instrumentation) -> &'static str {
-    match of {
-        Instrumentation::Tracepoint => "tracepoint",
-        Instrumentation::Syscall(_) => "syscall",
-        Instrumentation::Kprobe { .. } => "kprobe",
-        Instrumentation::Function { .. } => "function",
-        Instrumentation::UserProbe(_) => "user_probe",
-    }
 }

@@ -4,6 +4,7 @@
 //! not answer (FUSE, or NFS whose server is gone) keep nobody for long.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -38,33 +39,44 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Whether this machine can record the events of a rule that is well-formed. It takes its time. Rules of
-    /// the user domain are about programs that may come, of which nothing is known.
+    /// Whether this machine can record the events of rules that are well-formed. It takes its time. Patterns
+    /// with one filter are one: `enable-event --all` has a rule for tracepoints and one for system calls, and
+    /// fields that its filter names are of some of them. Rules of the user domain are about programs that may
+    /// come, of which nothing is known; those that are switched off are not looked at.
     ///
     /// # Errors
-    /// There is no such event, function or marker, the file of a probe is not a program's, or the filter does
+    /// There is no such event, function or marker, the file of a probe is not a program's, or a filter does
     /// not fit.
     pub(crate) fn check(
         &self,
         world: &World,
-        (domain, rule): (Domain, &EventRule),
+        (domain, rules): (Domain, &[EventRule]),
         format: Format,
     ) -> Answer {
-        if domain == Domain::User {
-            return Ok(());
-        }
-        let rules = rules_of_session(world, (domain, rule), format)?;
-        let rules: Vec<RuleSpec> = rules.into_iter().map(|(_, rule)| rule).collect();
-        let checked = match &rule.instrumentation {
-            Instrumentation::UserProbe(UserProbe::Elf { path, .. } | UserProbe::Sdt { path, .. }) => {
-                self.apart(FILE_WAIT_MAX, move || plan::check_rules(&rules))?.ok_or_else(|| {
-                    let why = format!("{path} cannot be read: its file system does not answer");
-                    ControlError::new(Code::UserProbeLocation, why)
-                })?
+        let mut groups = BTreeMap::<(Option<&str>, bool), (Vec<RuleSpec>, &Instrumentation)>::new();
+        for rule in rules.iter().filter(|rule| domain == Domain::Kernel && rule.enabled) {
+            let specs = rules_of_session(world, (domain, rule), format)?;
+            let specs = specs.into_iter().map(|(_, spec)| spec);
+            if let Instrumentation::UserProbe(UserProbe::Elf { path, .. } | UserProbe::Sdt { path, .. }) =
+                &rule.instrumentation
+            {
+                let specs: Vec<_> = specs.collect();
+                let checked = self.apart(FILE_WAIT_MAX, move || plan::check_rules(&specs))?;
+                let late = || {
+                    let why = format!("{path} was not read within {} s", FILE_WAIT_MAX.as_secs());
+                    ControlError::new(Code::Daemon, why)
+                };
+                let checked = checked.ok_or_else(late)?;
+                checked.map_err(|error| refused(&error, &rule.instrumentation))?;
+                continue;
             }
-            _ => plan::check_rules(&rules),
-        };
-        checked.map_err(|error| refused(&error, &rule.instrumentation))
+            for spec in specs {
+                let key = (rule.filter.as_deref(), spec.optional);
+                groups.entry(key).or_insert_with(|| (Vec::new(), &rule.instrumentation)).0.push(spec);
+            }
+        }
+        let mut groups = groups.into_values();
+        groups.try_for_each(|(specs, of)| plan::check_rules(&specs).map_err(|error| refused(&error, of)))
     }
 
     /// What a thread of its own gives; `None` if it takes longer than the limit.
@@ -74,9 +86,8 @@ impl Admission {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Answer<Option<T>> {
         let place = Place::take(&self.files).ok_or_else(|| {
-            let why =
-                format!("{FILES_MAX} files of probes are being read, and their file systems do not answer");
-            ControlError::new(Code::UserProbeLocation, why)
+            let why = format!("{FILES_MAX} files of probes are being read; try again later");
+            ControlError::new(Code::Daemon, why)
         })?;
         let (done, result) = mpsc::channel();
         let read = move || {
@@ -121,6 +132,8 @@ fn refused(error: &PlanError, of: &Instrumentation) -> ControlError {
             Code::Filter
         }
         _ if is_filter => Code::Filter,
+        // It is of no rule.
+        _ if error.at == Field::Whole => Code::StartKernel,
         Why::Probe(DynamicError::Hook(_)) => Code::EnableKernelEvent,
         Why::Probe(_) if matches!(of, Instrumentation::UserProbe(_)) => Code::UserProbeLocation,
         _ => Code::EnableKernelEvent,
@@ -135,10 +148,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use kernel::events::Catalogue;
+    use crate::sessions::KnownPrograms;
 
     fn world() -> World {
-        World { catalogue: Catalogue::new(Vec::new(), "", "", ""), programs: Arc::default(), generation: 1 }
+        World::new(Arc::default(), KnownPrograms::default(), Arc::default())
     }
 
     #[test]
@@ -152,7 +165,7 @@ mod tests {
             assert_eq!(admission.apart(Duration::ZERO, wait).unwrap(), None);
         }
         let full = admission.apart(Duration::ZERO, || true).unwrap_err();
-        assert_eq!(full.code, Code::UserProbeLocation);
+        assert_eq!(full.code, Code::Daemon);
         drop(release);
         while admission.files.load(Ordering::Relaxed) != 0 {
             std::thread::yield_now();
@@ -164,7 +177,15 @@ mod tests {
     fn rules_for_programs_are_not_looked_at() {
         let rule = serde_json::json!({"name": "app:*", "instrumentation": "tracepoint", "filter": "a == 1"});
         let rule: EventRule = serde_json::from_value(rule).unwrap();
-        assert_eq!(Admission::default().check(&world(), Domain::User, &rule), Ok(()));
+        let mut rules = [rule];
+        assert_eq!(Admission::default().check(&world(), (Domain::User, &rules), Format::Lttng), Ok(()));
+        let code = |rules: &[EventRule]| {
+            let checked = Admission::default().check(&world(), (Domain::Kernel, rules), Format::Lttng);
+            checked.map_err(|error| error.code)
+        };
+        assert_eq!(code(&rules), Err(Code::NoEvent));
+        rules[0].enabled = false;
+        assert_eq!(code(&rules), Ok(()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
     spec::Rules,
 };
 use crate::lock;
-use api::{Channel, Code, ControlError, Domain, EventRule, Instrumentation, SyscallPart, UserProbe};
+use api::{Channel, Code, ControlError, Domain, EventRule, Format, Instrumentation, SyscallPart, UserProbe};
 use compile::dynamic::quoted;
 use ctf_writer::lttng_name;
 use kernel::events::{Catalogue, Entry};
@@ -207,8 +207,8 @@ pub(crate) fn rules_of(
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
         ));
     }
-    // One of many may be one that cannot be recorded; what is named must be: a function with both of its ends.
-    // A rule's author cannot list every program's markers.
+    // One of many may be one that cannot be recorded; what is named must be: a function with both of its
+    // ends. A rule's author cannot list every program's markers.
     let is_pattern = matches!(instrumentation, Instrumentation::Tracepoint | Instrumentation::Syscall(_));
     let optional = domain == Domain::User || is_pattern && whats.len() > 1;
     Ok(whats
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn events_of_a_rule_are_selected_once_and_again_where_others_have_come() {
         let catalogue = |names: &[&str]| {
-            let names = names.iter().map(|name| EventName::new("a", *name)).collect();
+            let names = names.iter().map(|name| EventName::new("a", name)).collect();
             Arc::new(Catalogue::new(names, "", "", ""))
         };
         let selections = Arc::<Selections>::default();
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(of_triggers.unwrap_err().code, Code::NoEvent);
         let recorded = |name: &str, format| {
             let rules = vec![rule(name, serde_json::json!("tracepoint"))];
-            let channel = api::Channel {
+            let channel = Channel {
                 name: "one".to_owned(),
                 enabled: true,
                 attributes: api::ChannelAttributes::default(),
@@ -449,9 +449,9 @@ mod tests {
             let rules = super::super::spec::rules(&world, (Domain::Kernel, &channel), format);
             rules.map(|rules| rules.len()).map_err(|error| error.code)
         };
-        assert_eq!(recorded("lttng_statedump_*", api::Format::Lttng), Ok(0));
-        assert_eq!(recorded("lttng_statedump_*", api::Format::TraceDat), Err(Code::NoEvent));
-        assert_eq!(recorded("nothing", api::Format::Lttng), Err(Code::NoEvent));
+        assert_eq!(recorded("lttng_statedump_*", Format::Lttng), Ok(0));
+        assert_eq!(recorded("lttng_statedump_*", Format::TraceDat), Err(Code::NoEvent));
+        assert_eq!(recorded("nothing", Format::Lttng), Err(Code::NoEvent));
     }
 
     /// What leads to a program of a container changes when the process ends that has led to it.

@@ -1,7 +1,7 @@
 //! The description of a session, and which changes of it are allowed. It knows of no kernel and no files.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Component, Path},
 };
 
@@ -141,7 +141,8 @@ impl Model {
         let of_kernel =
             self.channels().filter(|(domain, channel)| *domain == Domain::Kernel && channel.enabled);
         let mut rules = of_kernel.flat_map(|(_, channel)| &channel.rules).filter(|rule| rule.enabled);
-        self.state_by_rule && rules.any(expand::is_about_state)
+        let is_of_lttng = self.session.summary.format == Format::Lttng;
+        self.state_by_rule && is_of_lttng && rules.any(expand::is_about_state)
     }
 
     /// What its traces have of the session.
@@ -591,28 +592,39 @@ fn add_rules_to(of: &mut Channel, uid: u32, domain: Domain, rules: &[EventRule])
         Domain::Kernel => Code::KernelEventExists,
         Domain::User => Code::UserEventEnabled,
     };
-    let mut events: BTreeSet<_> = of.rules.iter().flat_map(expand::probe_events).collect();
+    // The places of the probes that are on, by their events: one name is that of one place.
+    let mut places = BTreeMap::<(String, String), Instrumentation>::new();
+    let probes = |rule: &EventRule| {
+        let events = expand::probe_events(rule).into_iter();
+        events.map(|event| (event, rule.instrumentation.clone())).collect::<Vec<_>>()
+    };
+    places.extend(of.rules.iter().filter(|rule| rule.enabled).flat_map(probes));
+    let mut has_new = false;
     for rule in rules {
         check_rule_of(uid, domain, rule)?;
-        match find_rule(of, rule) {
-            Some(index) if of.rules[index].enabled => return Err(exists.into()),
-            Some(index) => of.rules[index].enabled = true,
+        let found = find_rule(of, rule);
+        if found.is_some_and(|index| of.rules[index].enabled) {
+            continue;
+        }
+        has_new = true;
+        for (event, place) in probes(rule).into_iter().filter(|_| rule.enabled) {
+            let (_, name) = &event;
+            if places.get(&event).is_some_and(|other| *other != place) {
+                let why = format!("the channel has another probe whose event is {name}");
+                return Err(ControlError::new(exists, why));
+            }
+            places.insert(event, place);
+        }
+        match found {
+            Some(index) => of.rules[index].enabled = rule.enabled,
             None if of.rules.len() >= LIST_MAX => {
                 let why = format!("a channel has at most {LIST_MAX} rules");
                 return Err(ControlError::new(Code::Invalid, why));
             }
-            None => {
-                for event in expand::probe_events(rule) {
-                    if let Some((_, name)) = events.replace(event) {
-                        let why = format!("the channel has another probe whose event is {name}");
-                        return Err(ControlError::new(exists, why));
-                    }
-                }
-                of.rules.push(EventRule { enabled: true, ..rule.clone() });
-            }
+            None => of.rules.push(rule.clone()),
         }
     }
-    Ok(())
+    if has_new || rules.is_empty() { Ok(()) } else { Err(exists.into()) }
 }
 
 /// Whether a user may have such a rule.
