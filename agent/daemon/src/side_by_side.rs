@@ -27,8 +27,7 @@ pub(super) type Work<R> = Box<dyn FnOnce() -> R + Send>;
 /// the latest. Where the system has fewer threads, each does one work after the other.
 pub(super) fn within<R: Send + 'static>(works: Vec<Work<R>>, deadline: Instant) -> Vec<Option<R>> {
     let count = works.len();
-    let queue: Arc<Mutex<VecDeque<(usize, Work<R>)>>> =
-        Arc::new(Mutex::new(works.into_iter().enumerate().collect()));
+    let queue = Arc::new(Mutex::new(works.into_iter().enumerate().collect::<VecDeque<_>>()));
     let (done, results) = mpsc::channel();
     let worker = || {
         let (queue, done) = (Arc::clone(&queue), done.clone());
@@ -56,8 +55,8 @@ pub(super) fn within<R: Send + 'static>(works: Vec<Work<R>>, deadline: Instant) 
     all
 }
 
-/// Does `work` for each item in a few threads, and waits for all of it. What the system has no thread for, the
-/// others do.
+/// Does `work` for each item in a few threads, and waits for all of it. What the system has no thread for,
+/// the others do.
 pub(super) fn for_all<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let run = || {
@@ -67,7 +66,7 @@ pub(super) fn for_all<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
     };
     std::thread::scope(|scope| {
         for _ in 1..all.len().min(THREADS) {
-            if Builder::new().name("beside".into()).spawn_scoped(scope, &run).is_err() {
+            if Builder::new().name("beside".into()).spawn_scoped(scope, run).is_err() {
                 break;
             }
         }

@@ -112,9 +112,9 @@ pub(crate) fn refuse_at_once(stream: impl AsFd, refusal: &ControlError) {
     let _ = recv(&stream, &mut [0; 4096], RecvFlags::DONTWAIT);
 }
 
-/// Serves the only request of a connection, until the client ends it, or takes too long: [`HEAD_TIME`] for the
-/// head, and `patience` without reading any of the answer. When `ended` is ready, the answer is the last thing
-/// that is written.
+/// Serves the only request of a connection, until the client ends it, or takes too long: [`HEAD_TIME`] for
+/// the head, and `patience` without reading any of the answer. When `ended` is ready, the answer is the last
+/// thing that is written.
 ///
 /// The request has a task, which holds `place` as the connection does: a client that leaves keeps its place
 /// until the work that it has caused is done.
@@ -380,7 +380,7 @@ mod tests {
             let served = serve_connection(
                 near,
                 Router::new().fallback(work),
-                (Duration::from_secs(60), Arc::clone(&place)),
+                (Duration::from_mins(1), Arc::clone(&place)),
                 std::future::pending(),
             );
             let served = tokio::spawn(served);
@@ -404,7 +404,7 @@ mod tests {
             let served = serve_connection(
                 near,
                 Router::new().fallback(|| async {}),
-                (Duration::from_secs(60), Arc::new(())),
+                (Duration::from_mins(1), Arc::new(())),
                 std::future::pending(),
             );
             served.await;

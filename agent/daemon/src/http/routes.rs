@@ -233,7 +233,7 @@ pub(super) async fn all_usage(
 }
 
 about_session!(add_schedule body(schedule: Schedule):
-    |registry, uid, session| registry.change((uid, &session), |model| model.add_schedule(schedule.clone())));
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_schedule(schedule)));
 about_session!(remove_schedule body(schedule: Schedule):
     |registry, uid, session| registry.change((uid, &session), |model| model.remove_schedule(&schedule)));
 about_session!(take_snapshot body(wanted: TakeSnapshot):

@@ -73,9 +73,14 @@ impl Registry {
     /// Prepares sessions to be handed over, while they record: makes the files of closed trace chunks, and
     /// ends sessions that send to relay daemons.
     pub(crate) fn prepare_hand_over(&self) {
-        let relays = Instant::now() + HAND_OVER_MAX;
+        let sends = |taken: &Taken| lock(&taken.entry.relay).is_some();
+        let (sending, local): (Vec<_>, Vec<_>) = self.named().into_iter().partition(sends);
         // Sessions that are not ready by then are prepared once more.
-        self.prepare(self.named(), (relays, Instant::now() + FILES_MAX));
+        let files = Instant::now() + FILES_MAX;
+        self.prepare(local, (files, files));
+        // They do not record any more, so that this comes last.
+        let relays = Instant::now() + HAND_OVER_MAX;
+        self.prepare(sending, (relays, relays + HAND_OVER_MAX));
     }
 
     /// Prepares them again, when the daemon serves nobody any more.
@@ -210,7 +215,8 @@ impl Entry {
         let Left { usage, recording, maps: (maps, counting) } = left.unwrap_or_else(|| Left {
             usage: lock(&self.usage).clone(),
             recording: None,
-            maps: (Vec::new(), Vec::new()),
+            // They are the kernel's, whatever a file system does.
+            maps: self.hand_maps_over(),
         });
         let (recording, goes_on) = recording.unzip();
         // After the recording, which may have told of more.
@@ -245,7 +251,7 @@ mod tests {
             mode: SessionMode::Snapshot,
             snapshot_output: None,
             format: Format::TraceDat,
-            asks_for_state: false,
+            state_by_rule: false,
         };
         Model::create(new, 0, 0).unwrap()
     }

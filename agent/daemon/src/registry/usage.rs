@@ -61,7 +61,9 @@ impl Registry {
         let deadline = Instant::now() + ANSWERS_MAX;
         let entries = self.entries(of);
         // All of them are asked before one is waited for.
-        entries.iter().for_each(|entry| entry.ask_usage());
+        for entry in &entries {
+            entry.ask_usage();
+        }
         entries.iter().map(|entry| entry.told(entry.usage_by(deadline), detail)).collect()
     }
 
@@ -69,7 +71,8 @@ impl Registry {
     /// name. Sessions of others do not count: their files may be anywhere.
     pub(crate) fn silence(&self) -> Option<(Duration, String)> {
         let of = |entry: &Arc<Entry>| {
-            let since = lock(&entry.asked).as_ref()?.since;
+            // Whoever has it waits for an answer, for a second at most.
+            let since = lock_until(&entry.asked, Instant::now())?.as_ref()?.since;
             Some((since.elapsed(), lock(&entry.model).name().to_owned()))
         };
         self.entries(Some(0)).iter().filter_map(of).max()
@@ -175,7 +178,7 @@ mod tests {
             mode: SessionMode::Snapshot,
             snapshot_output: None,
             format: Format::TraceDat,
-            asks_for_state: false,
+            state_by_rule: false,
         };
         let entry = Entry::new(Owner::new(0, 0), Model::create(new, 0, 0).unwrap(), None);
         let (answers, answer) = mpsc::channel();

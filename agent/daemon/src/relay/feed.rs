@@ -132,6 +132,7 @@ impl Feed {
     /// Leaves out the chunks from this one on.
     pub(super) fn cut(&mut self, from: u64) {
         self.cut = Some(self.cut.map_or(from, |cut| cut.min(from)));
+        self.skipping = self.skipping.filter(|number| *number < from);
         self.tell_waiting();
     }
 

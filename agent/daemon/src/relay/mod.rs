@@ -75,7 +75,8 @@ impl Target {
         // A random UUID (RFC 9562, section 5.4).
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
-        let host = stdx::host_name();
+        let mut host = stdx::host_name();
+        host.truncate(host.floor_char_boundary(HOST_MAX));
         Ok(NewSession {
             name: self.session.clone(),
             host,
@@ -229,7 +230,8 @@ impl Forwarder {
         let (reply, answer) = mpsc::channel();
         self.order(Order::End(deadline, reply));
         let mut ended = match deadline {
-            Some(at) => answer.recv_timeout(at.saturating_duration_since(Instant::now())),
+            // The thread ends then, and closes the chunk at a relay daemon that answers.
+            Some(at) => answer.recv_timeout(at.saturating_duration_since(Instant::now()) + LAST_CLOSE),
             None => answer.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         if matches!(ended, Err(RecvTimeoutError::Timeout)) {
@@ -287,6 +289,13 @@ fn unreachable(address: &str, error: &RelayError) -> ControlError {
     };
     ControlError::new(code, format!("{} at {address}: {error}{next}", code.text()))
 }
+
+/// The most bytes of this host's name for relay daemons (`LTTNG_HOST_NAME_MAX` of lttng-tools 2.13, without
+/// the zero at its end): the names of some machines are longer.
+const HOST_MAX: usize = 63;
+
+/// How long a relay daemon may take to close the last chunk after the deadline.
+const LAST_CLOSE: Duration = Duration::from_secs(2);
 
 /// A live timer as the protocol has it.
 fn in_32_bits(timer_us: u64) -> u32 {

@@ -235,8 +235,8 @@ impl Sending {
         Ok(false)
     }
 
-    /// A relay daemon that lets somebody wait without anything coming on is as one that is not there: whatever
-    /// the reason is, each wait has an end.
+    /// A relay daemon that lets somebody wait without anything coming on is as one that is not there:
+    /// whatever the reason is, each wait has an end.
     fn look_at_progress(&mut self) {
         let is_waited_for = !self.is_confirmed || !self.settling.is_empty() || self.ending.is_some();
         if !is_waited_for || matches!(self.link, Link::Down { .. }) {
@@ -423,6 +423,7 @@ impl Sending {
         self.feeds.iter_mut().for_each(|feed| feed.cut(from));
         self.made.retain(|number, _| *number < from);
         self.archive.retain(|number| *number < from);
+        self.skipped.retain(|number, _| *number < from);
         let is_meant = self.open.as_ref().is_some_and(|open| open.number >= from);
         if !is_meant {
             return Ok(());

@@ -58,7 +58,9 @@ impl Triggers {
                 "the last events of user {uid}'s triggers are not known: its rules are being changed"
             ));
             let about_events = self.meant(uid, Self::is_about_events);
-            about_events.iter().for_each(|entry| entry.was_interrupted());
+            for entry in about_events {
+                entry.was_interrupted();
+            }
         }
         self.units.end();
         self.executor.finish(LAST_ACTIONS);
