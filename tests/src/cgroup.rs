@@ -61,13 +61,12 @@ impl MemoryGroup {
     pub fn make(name: &str, bytes: u64) -> Self {
         let mounts = stdx::mounts::of_process("self").unwrap();
         let first = mounts.iter().find(|mount| mount.kind == "cgroup" && mount.has_option("memory"));
-        let (top, limit) = match first {
-            Some(mount) => (mount.point.clone(), "memory.limit_in_bytes"),
-            None => {
-                let mount = mounts.iter().find(|mount| mount.kind == "cgroup2").expect("cgroup2 is mounted");
-                fs::write(mount.point.join("cgroup.subtree_control"), "+memory").unwrap();
-                (mount.point.clone(), "memory.max")
-            }
+        let (top, limit) = if let Some(mount) = first {
+            (mount.point.clone(), "memory.limit_in_bytes")
+        } else {
+            let mount = mounts.iter().find(|mount| mount.kind == "cgroup2").expect("cgroup2 is mounted");
+            fs::write(mount.point.join("cgroup.subtree_control"), "+memory").unwrap();
+            (mount.point.clone(), "memory.max")
         };
         let dir = top.join(format!("{name}-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();

@@ -181,7 +181,9 @@ impl Configuration {
             Err(error) => {
                 let mistakes: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
                 log("the configuration is refused, and the one before stays in force");
-                mistakes.iter().for_each(|mistake| log(&format!("configuration: {mistake}")));
+                for mistake in &mistakes {
+                    log(&format!("configuration: {mistake}"));
+                }
                 let mut state = self.state();
                 state.told.refused += 1;
                 let failures = state.failures.clone();

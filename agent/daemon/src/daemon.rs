@@ -489,8 +489,8 @@ async fn connection(
     serve_connection(stream, router, (PATIENCE, place), ended).await;
 }
 
-/// Whether a peer may control the daemon. `None` if the database of users does not answer in time; its look-up
-/// goes on, and the connection's place is taken until it ends.
+/// Whether a peer may control the daemon. `None` if the database of users does not answer in time; its
+/// look-up goes on, and the connection's place is taken until it ends.
 async fn may_control(peer: Peer, group: Option<&Arc<Group>>, place: &Arc<Place<u32>>) -> Option<bool> {
     if let (None, Some(group)) = (peer.may_control_by_itself(group.map(Arc::as_ref)), group) {
         let (group, place) = (Arc::clone(group), Arc::clone(place));

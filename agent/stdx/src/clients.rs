@@ -105,19 +105,19 @@ impl<C: Ord> Drop for Held<C> {
 /// This machine as [`client_of`] gives it.
 pub const THIS_MACHINE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The client that a peer belongs to: this machine for all of its addresses, as any process on it can take any
-/// of them; the network of 64 bits for IPv6, in which a host chooses its address (RFC 4291, section 2.5.1);
-/// else the address.
+/// The client that a peer belongs to: this machine for all of its addresses, as any process on it can take
+/// any of them; the network of 64 bits for IPv6, in which a host chooses its address (RFC 4291, section
+/// 2.5.1); else the address.
 pub fn client_of(peer: SocketAddr) -> IpAddr {
     match peer.ip().to_canonical() {
         address if address.is_loopback() || is_of_this_machine(peer) => THIS_MACHINE,
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address => address,
+        IpAddr::V4(address) => address.into(),
     }
 }
 
-/// Whether an interface has the address: then a socket can be bound to it. Where the kernel allows any address
-/// to be bound (`ip_nonlocal_bind`, ip-sysctl.rst), this is unknown, and the answer is no.
+/// Whether an interface has the address: then a socket can be bound to it. Where the kernel allows any
+/// address to be bound (`ip_nonlocal_bind`, ip-sysctl.rst), this is unknown, and the answer is no.
 fn is_of_this_machine(peer: SocketAddr) -> bool {
     let family = if peer.is_ipv4() { "ipv4" } else { "ipv6" };
     let any = std::fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn an_address_is_of_this_machine_if_an_interface_has_it() {
         // TEST-NET-1 and its like for IPv6 are nobody's (RFC 5737, RFC 3849).
-        for (address, has) in [("127.0.0.1:4711", true), ("192.0.2.1:4711", false), ("[2001:db8::1]:4711", false)]
+        for (address, has) in
+            [("127.0.0.1:4711", true), ("192.0.2.1:4711", false), ("[2001:db8::1]:4711", false)]
         {
             assert_eq!(is_of_this_machine(address.parse().unwrap()), has, "{address}");
         }

@@ -1,11 +1,13 @@
 //! Files with credentials: lines of names and values, as the environment has them.
 
+use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::config::ConfigError;
 use super::secret::Secret;
+use stdx::guard::Guard;
 use stdx::output::{Links, own_user, resolve};
 
 /// No credentials are longer; keys of service accounts have some 2400 bytes.
@@ -19,10 +21,7 @@ const FIELD: &str = "credentials_file";
 /// Reads such a file. It has to be of a user that is trusted with it, and of nobody else's to read.
 pub(super) fn read(path: &Path) -> Result<Vec<(String, Secret)>, ConfigError> {
     let wrong = |why: String| ConfigError::new(FIELD, format!("{}: {why}", path.display()));
-    let resolved =
-        resolve(path, Links::Follow).map_err(|error| ConfigError::new(FIELD, error.to_string()))?;
-    let name = resolved.name.ok_or_else(|| wrong("it is a directory".to_owned()))?;
-    let file = resolved.dir.open_file(&name).map_err(|error| wrong(format!("cannot open it: {error}")))?;
+    let file = open(path)?;
     let meta = file.metadata().map_err(|error| wrong(format!("cannot look at it: {error}")))?;
     if meta.uid() != own_user() && meta.uid() != 0 {
         return Err(wrong(format!("it belongs to user {}, who could exchange it; `chown` it", meta.uid())));
@@ -39,6 +38,18 @@ pub(super) fn read(path: &Path) -> Result<Vec<(String, Secret)>, ConfigError> {
         return Err(wrong("it is longer than 64 KiB".to_owned()));
     }
     parse(&text).map_err(wrong)
+}
+
+/// Opens it. Root follows no path that others can change; other users read their own files.
+fn open(path: &Path) -> Result<File, ConfigError> {
+    let failed = |error: &dyn std::fmt::Display| ConfigError::new(FIELD, error.to_string());
+    if own_user() == 0 {
+        return Guard::default().open_file(path).map_err(|error| failed(&error));
+    }
+    let wrong = |why: &dyn std::fmt::Display| failed(&format_args!("{}: {why}", path.display()));
+    let resolved = resolve(path, Links::Follow).map_err(|error| failed(&error))?;
+    let name = resolved.name.ok_or_else(|| wrong(&"it is a directory"))?;
+    resolved.dir.open_file(&name).map_err(|error| wrong(&format_args!("cannot open it: {error}")))
 }
 
 /// The names and values of a text. No error repeats what a line has: it may be a secret.

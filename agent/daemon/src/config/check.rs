@@ -132,14 +132,22 @@ fn check_archives(config: &Config, wrong: &mut Vec<Wrong>) {
     }
 }
 
-/// Whether a text can be the name of a host: names of archives have it between slashes.
+/// The most bytes of a host's name (RFC 1035, section 2.3.4, without the dot at its end).
+const HOST_NAME_MAX: usize = 253;
+
+/// Whether a text can be the name of a host: names of archives have it between slashes, and trace files
+/// between blanks.
 pub fn is_host_name(text: &str) -> bool {
-    !text.is_empty() && !text.contains(['/', '\0'])
+    let is_path = |one: char| one == '/' || one.is_whitespace() || one.is_control();
+    (1..=HOST_NAME_MAX).contains(&text.len()) && !text.contains(is_path) && !matches!(text, "." | "..")
 }
 
 fn check_labels(config: &Config, wrong: &mut Vec<Wrong>) {
     if config.host.as_ref().is_some_and(|host| !is_host_name(host)) {
-        wrong.push((Way::of(["host"]), "a host has a name without a slash".to_owned()));
+        wrong.push((
+            Way::of(["host"]),
+            "the name of a host has 1 to 253 bytes, and no slash, blank or control character".to_owned(),
+        ));
     }
     let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

@@ -177,12 +177,12 @@ impl Room {
     fn of(config: &Config) -> Option<Self> {
         match config.budget.memory {
             Some(most) => Some(Self { left: most.0, limit: None }),
-            None => Self::of_limit(MemoryLimit::read()?),
+            None => MemoryLimit::read().map(Self::of_limit),
         }
     }
 
-    fn of_limit(limit: MemoryLimit) -> Option<Self> {
-        Some(Self { left: limit.max / 2, limit: Some(limit) })
+    fn of_limit(limit: MemoryLimit) -> Self {
+        Self { left: limit.max / 2, limit: Some(limit) }
     }
 
     /// Takes what the rings of a session need.
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn rings_take_half_of_what_the_control_group_may_have_or_the_budget() {
         let limit = MemoryLimit { group: "/sys/fs/cgroup/pod".into(), max: 64 << 20, used: 0 };
-        let mut room = Room::of_limit(limit).unwrap();
+        let mut room = Room::of_limit(limit);
         room.take(20 << 20).unwrap();
         let refused = room.take(13 << 20).unwrap_err();
         assert_eq!(refused.code, Code::NoMemory);

@@ -42,8 +42,6 @@ type Answer<T = ()> = Result<T, ControlError>;
 
 /// A session that was started.
 pub(super) struct Running {
-    /// What is recorded into.
-    dir: PathBuf,
     /// Its recording: one that records or pauses. After a stop that has stored everything there is none.
     session: Option<Session>,
     /// What that may have open.
@@ -69,14 +67,21 @@ pub(super) struct Running {
     stored_before: u64,
     /// When the listener is told next how much is stored.
     next_sample: Option<Instant>,
-    has_failed: bool,
+    reported: Reported,
     /// Whether another daemon is about to go on: what is due is due there.
     is_leaving: bool,
-    /// Whether the listener was told that what is recorded to was removed.
-    is_removed: bool,
     less: Less,
     /// What sends the trace on, if somebody does.
     relay: Option<Arc<Forwarder>>,
+}
+
+/// What the listener knows of the recording's faults.
+#[derive(Debug, Default)]
+struct Reported {
+    /// Nothing more can be stored.
+    failure: bool,
+    /// Its directory was removed.
+    removal: bool,
 }
 
 /// A recording that can begin.
@@ -142,9 +147,12 @@ impl Running {
                 format!("cannot take the rights of user {}: {error}", owner.uid),
             )
         })?;
+        Directory::create_all(dir).map_err(|error| {
+            let why = format!("cannot create {}: {error}", dir.display());
+            ControlError::new(of_disk(&error, Code::CreateDirectory), why)
+        })?;
         let finisher = Finisher::start(None).map_err(of_system)?;
         Ok(Self {
-            dir: dir.to_owned(),
             session: None,
             held: None,
             descriptors,
@@ -160,9 +168,8 @@ impl Running {
             schedule: Schedule::default(),
             stored_before: 0,
             next_sample: None,
-            has_failed: false,
+            reported: Reported::default(),
             is_leaving: false,
-            is_removed: false,
             less: Less::default(),
             relay,
         })
@@ -211,7 +218,7 @@ impl Running {
             let now = Instant::now();
             let until_next = self.schedule.next.map(|next| next.saturating_duration_since(now));
             let until_sample = self.next_sample.map(|next| next.saturating_duration_since(now));
-            let looks = Some(LOOK).filter(|_| self.schedule.bytes.is_some() || !self.is_removed);
+            let looks = Some(LOOK).filter(|_| self.schedule.bytes.is_some() || !self.reported.removal);
             timeout = until_next.into_iter().chain(looks).chain(until_sample).min();
         }
         let timeout = timeout.map(|time| Timespec {
@@ -219,7 +226,7 @@ impl Running {
             tv_nsec: time.subsec_nanos().into(),
         });
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.wake.as_fd(), self.finisher.is_done()];
-        if !self.has_failed {
+        if !self.reported.failure {
             descriptors.extend(self.session.as_ref().map(Session::failed));
         }
         let mut fds: Vec<PollFd<'_>> =
@@ -229,7 +236,7 @@ impl Running {
         let failed = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
         drop(fds);
         if failed {
-            self.has_failed = true;
+            self.reported.failure = true;
             let why = self.session.as_ref().and_then(Session::why_failed);
             self.listener.has_failed(&format!(
                 "what is recorded cannot be stored any more: {}; stop it to keep what is there",
@@ -305,11 +312,6 @@ impl Running {
 
     /// Prepares a recording, whose chunks are counted on from the ones before.
     fn create(&self, NextRecording { spec, session }: &NextRecording) -> Answer<Prepared> {
-        // Also where it was removed since the last recording.
-        Directory::create_all(&self.dir).map_err(|error| {
-            let why = format!("cannot create {}: {error}", self.dir.display());
-            ControlError::new(of_disk(&error, Code::CreateDirectory), why)
-        })?;
         // Planning reads what only root may, and no path of the user: what the session's files are called is
         // looked up with the user's rights.
         let mut spec = spec.clone();
@@ -339,8 +341,8 @@ impl Running {
         Ok(Prepared { session, held, notes })
     }
 
-    /// Limits what is stored here of what is sent to somebody who may be away: the newest data stay. The sizes
-    /// and counts of files are kept to there: nothing is overwritten before it is sent.
+    /// Limits what is stored here of what is sent to somebody who may be away: the newest data stay. The
+    /// sizes and counts of files are kept to there: nothing is overwritten before it is sent.
     fn bound_spool(&self, options: &mut CaptureOptions) {
         let Some(relay) = &self.relay else { return };
         if let Some(trace) = &mut options.trace {
@@ -369,7 +371,7 @@ impl Running {
         session.hurry(self.less.hurries);
         self.session = Some(session);
         self.held = Some(held);
-        (self.has_failed, self.is_removed) = (false, false);
+        self.reported = Reported::default();
         self.begin_chunk();
     }
 
@@ -731,9 +733,10 @@ impl Running {
 
     /// Tells once that the directory is gone that is recorded to.
     fn tell_removed(&mut self) {
-        let recording = self.session.as_ref().filter(|session| !self.is_removed && !session.is_paused());
+        let recording =
+            self.session.as_ref().filter(|session| !self.reported.removal && !session.is_paused());
         let Some(session) = recording.filter(|session| session.is_removed()) else { return };
-        self.is_removed = true;
+        self.reported.removal = true;
         self.listener.has_failed(&format!(
             "{} was removed, and what is recorded is lost until the session is stopped and started again",
             session.spool_dir().display()

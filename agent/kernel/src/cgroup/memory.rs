@@ -63,16 +63,16 @@ impl fmt::Display for Available {
 struct Files {
     max: &'static str,
     current: &'static str,
-    /// The lines of `memory.stat` of what the kernel gives back first.
-    of_files: [&'static str; 2],
+    /// The lines of `memory.stat` about memory that the kernel gives back first.
+    reclaimed_first: [&'static str; 2],
 }
 
 const SECOND: Files =
-    Files { max: "memory.max", current: "memory.current", of_files: ["inactive_file", "active_file"] };
+    Files { max: "memory.max", current: "memory.current", reclaimed_first: ["inactive_file", "active_file"] };
 const FIRST: Files = Files {
     max: "memory.limit_in_bytes",
     current: "memory.usage_in_bytes",
-    of_files: ["total_inactive_file", "total_active_file"],
+    reclaimed_first: ["total_inactive_file", "total_active_file"],
 };
 
 /// The group of this process, where the hierarchy that counts memory is mounted.
@@ -102,7 +102,7 @@ impl MemoryLimit {
 
     fn text(&self) -> String {
         format!(
-            "; the memory control group {} may take {} KiB and needs {} KiB: choose smaller rings, fewer channels, or a \
+            "; the memory control group {} may take {} KiB and has {} KiB in use: choose smaller rings, fewer channels, or a \
              higher limit",
             self.group.display(),
             self.max >> 10,
@@ -148,7 +148,7 @@ impl Group {
             let max = read::trimmed(dir.join(self.files.max)).ok()?.parse().ok()?;
             let current: u64 = read::trimmed(dir.join(self.files.current)).ok()?.parse().ok()?;
             let stat = read::trimmed(dir.join("memory.stat")).unwrap_or_default();
-            let used = current.saturating_sub(sum(&stat, &self.files.of_files));
+            let used = current.saturating_sub(sum(&stat, &self.files.reclaimed_first));
             Some(MemoryLimit { group: dir.to_owned(), max, used })
         });
         // Without a limit, version 1 has the largest number of pages.
