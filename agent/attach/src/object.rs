@@ -43,7 +43,7 @@ pub struct ProgramOptions {
     /// queue.
     pub wake_each: bool,
     /// The first slot of the rule that these programs are of, in a watch: its matches take
-    /// [`places`](agent_ebpf::places).
+    /// [`agent_ebpf::places`].
     pub rule: Option<u32>,
     /// The event that asks for snapshots, by its slot: its page is kept until
     /// [told](crate::ring::Control::hold_pages) otherwise.

@@ -187,8 +187,8 @@ impl PacketFile {
         Ok(OpenFile { data, index })
     }
 
-    /// Whether what was opened by its name is this file: the writer says that it is replaced before it removes
-    /// it.
+    /// Whether what was opened by its name is this file: the writer says that it is replaced before it
+    /// removes it.
     fn check(&self) -> io::Result<()> {
         if self.is_replaced.load(Ordering::SeqCst) { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
     }

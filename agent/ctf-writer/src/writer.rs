@@ -70,7 +70,8 @@ impl TraceSession {
 pub fn generated_name(name: &str) -> Option<&str> {
     let (generated, time) = name.split_once('-')?;
     let (date, time) = time.split_once('-')?;
-    let is_number = |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     (generated == "auto" && is_number(date, 8) && is_number(time, 6)).then_some(generated)
 }
 

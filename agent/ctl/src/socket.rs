@@ -141,9 +141,8 @@ async fn send(path: &Path, call: Call) -> Result<Response<Incoming>, ClientError
     let stream = connected.map_err(|_| no_daemon(io::ErrorKind::TimedOut.into()))?.map_err(no_daemon)?;
     let request = request(call)?;
     let (stream, early) = Kept::new(stream).map_err(|error| ClientError::Connection(error.to_string()))?;
-    let failed = |error: hyper::Error| {
-        early.refusal().unwrap_or_else(|| ClientError::Connection(error.to_string()))
-    };
+    let failed =
+        |error: hyper::Error| early.refusal().unwrap_or_else(|| ClientError::Connection(error.to_string()));
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(&failed)?;
     // It ends with the exchange; what goes wrong in it comes out of the request.
     tokio::spawn(async move {
@@ -152,8 +151,8 @@ async fn send(path: &Path, call: Call) -> Result<Response<Incoming>, ClientError
     sender.send_request(request).await.map_err(failed)
 }
 
-/// A connection whose first bytes are kept: a daemon that has no room for a connection answers before there is
-/// a request, which is an error to hyper.
+/// A connection whose first bytes are kept: a daemon that has no room for a connection answers before there
+/// is a request, which is an error to hyper.
 #[derive(Debug)]
 struct Kept {
     stream: UnixStream,
@@ -171,7 +170,10 @@ impl Kept {
     fn new(stream: UnixStream) -> io::Result<(Self, Early)> {
         let stream = stream.into_std()?;
         let (socket, first) = (stream.try_clone()?, Arc::<Mutex<_>>::default());
-        Ok((Self { stream: UnixStream::from_std(stream)?, first: Arc::clone(&first) }, Early { socket, first }))
+        Ok((
+            Self { stream: UnixStream::from_std(stream)?, first: Arc::clone(&first) },
+            Early { socket, first },
+        ))
     }
 }
 
@@ -264,7 +266,8 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 std::thread::sleep(Duration::from_millis(wait));
                 let body = serde_json::to_string(&ControlError::from(Code::TooManyConnections)).unwrap();
-                let head = format!("HTTP/1.1 429 Too Many Requests\r\ncontent-length: {}\r\n\r\n", body.len());
+                let head =
+                    format!("HTTP/1.1 429 Too Many Requests\r\ncontent-length: {}\r\n\r\n", body.len());
                 stream.write_all((head + &body).as_bytes()).unwrap();
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
                 // As the daemon does, so that the kernel does not reset the connection.

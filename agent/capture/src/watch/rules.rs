@@ -44,7 +44,7 @@ pub(super) struct Rules {
     generation: u32,
 }
 
-/// How many of the [places](agent_ebpf::places) are taken.
+/// How many of the [places] are taken.
 #[derive(Debug)]
 struct Places {
     words: SharedArray<u64>,
@@ -134,7 +134,9 @@ impl Rules {
 
     /// Gives back places that were taken before the rings were emptied.
     pub(super) fn give_back(&self, taken: &[(usize, u64)]) {
-        taken.iter().for_each(|(word, count)| self.places.words.subtract(*word, *count));
+        for (word, count) in taken {
+            self.places.words.subtract(*word, *count);
+        }
     }
 
     /// Whether a rule has taken all places of its own, or all rules the shared ones.

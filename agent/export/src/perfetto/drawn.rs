@@ -1,14 +1,15 @@
 //! Small recordings, and what the viewer is given of them.
 
+use std::io::Cursor;
+
 use super::metamorphic::{inside, number, read};
 use super::{FILE, Perfetto};
 use ftrace_event::Endian;
 use recording::survey::TraceFile;
 use recording::{Format as _, Job, NotCarried, Recording};
-use std::io::Cursor;
 use stdx::output::Directory;
 use tracedat::ledger::{Ledger, LedgerEvent, LedgerSilent, Pause, VERSION};
-use tracedat::page::PageBuilder;
+use tracedat::page::{PageBuilder, Push};
 use tracedat::reader::Reader;
 use tracedat::{Buffer, Compression, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout};
 
@@ -102,7 +103,7 @@ fn file(records: &[Made<'_>], ledger: Option<&Ledger>) -> Vec<u8> {
     }
     let mut builder = PageBuilder::new(PAGE as usize, endian).unwrap();
     for (record, time) in records.iter().zip((1000..).step_by(10)) {
-        builder.push(time, &data(*record)).unwrap();
+        assert!(builder.push(time, &data(*record)).unwrap() != Push::Full);
     }
     let page = builder.finish().unwrap_or_default().to_vec();
     let mut buffer = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: PAGE }).unwrap();

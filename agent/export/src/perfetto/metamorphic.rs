@@ -1,9 +1,9 @@
-//! Whole recordings, and less of each: the viewer draws system calls and interrupts of less as they are in all.
+//! Whole recordings, and less of each: what the viewer draws of less is what happened, or a part of it.
 //!
 //! Perfetto's viewer makes slices of events by rules (trace_processor's `syscall_tracker.h`,
-//! `ftrace_parser.cc`, `slice_tracker.cc`, `process_tracker.cc`): an end goes to the innermost open slice of its
-//! name, that of a marker or an interrupt to the innermost one; a slice without an end goes on to the end of
-//! the trace; a number is another thread's after `task_newtask` and `sched_process_free`.
+//! `ftrace_parser.cc`, `slice_tracker.cc`, `process_tracker.cc`): an end goes to the innermost open slice of
+//! its name, that of a marker, an interrupt or a reclaim to the innermost one; a slice without an end goes on
+//! to the end of the trace; a number is another thread's after `task_newtask` and `sched_process_free`.
 
 use std::collections::BTreeMap;
 

@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn only_a_lack_of_memory_is_explained() {
         let text = MemoryLimit { group: "/sys/fs/cgroup/x".into(), max: 1 << 20, used: 1 << 19 }.text();
-        assert!(text.contains(" /sys/fs/cgroup/x may take 1024 KiB and needs 512 KiB"), "{text}");
+        assert!(text.contains(" /sys/fs/cgroup/x may take 1024 KiB and has 512 KiB in use"), "{text}");
         assert_eq!(MemoryLimit::explain(&io::Error::from_raw_os_error(libc::EPERM)), "");
     }
 }

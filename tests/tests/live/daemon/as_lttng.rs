@@ -71,7 +71,7 @@ fn a_session_without_an_output_has_snapshots() {
     begin(&daemon, &json!({"mode": {"local": {"output": null}}}), &caller);
     let one = json!({"name": "one", "attributes": {"num_subbuf": 1}});
     let (status, refused) = daemon.ask("POST", CHANNELS, Some(&one));
-    assert_eq!((status, &refused["code"]), (400, &json!("invalid")), "{refused}");
+    assert_eq!((status, &refused["code"]), (422, &json!("invalid")), "{refused}");
     caller.call(100);
     caller.settle();
     let snapshots = "/v1/sessions/one/snapshots";

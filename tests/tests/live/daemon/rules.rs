@@ -96,7 +96,7 @@ fn rules_that_cannot_be_recorded_are_refused() {
     let rules = refused(daemon.path());
     check_refused(&daemon, &rules);
     // Those that can be are taken: of a pattern, some event has the field, and has it as a number.
-    let right = [with_filter("sched_*", "prio < 100"), with_filter("sched_switch", "$ctx.tid == 1")];
+    let right = [with_filter("sched_*", "prio < 100"), with_filter("irq_handler_entry", "$ctx.tid == 1")];
     daemon.tell("POST", RULES, Some(&json!(right)));
     daemon.tell("POST", "/v1/sessions/one/start", None);
     check_refused(&daemon, &rules);

@@ -103,7 +103,9 @@ fn what_has_come_of_the_events_of_each_user_is_told_or_missed() {
     caller.call(CALLS);
     // What is in the rings is read before another daemon goes on.
     daemon.replace();
-    users.iter().for_each(|(_, name)| wait_for_watch(&daemon, name));
+    for (_, name) in &users {
+        wait_for_watch(&daemon, name);
+    }
     let known = |daemon: &Daemon, name: &str| {
         let (fired, missed) = counts(&state(daemon, name));
         fired + missed

@@ -1,5 +1,5 @@
-//! Relay daemons that never answer again, when the daemon ends or is replaced: connections stay, and the kernel
-//! takes what has room in their sockets.
+//! Relay daemons that never answer again, when the daemon ends or is replaced: connections stay, and the
+//! kernel takes what has room in their sockets.
 
 use std::{
     path::PathBuf,
@@ -27,8 +27,8 @@ fn track(daemon: &Daemon, name: &str, caller: &Caller) {
     daemon.tell("POST", &format!("/v1/sessions/{name}/domains/kernel/trackers"), Some(&only));
 }
 
-/// Sessions that send the calls of a caller to a relay daemon, which has stored all calls by now and is frozen
-/// then.
+/// Sessions that send the calls of a caller to a relay daemon, which has stored all calls by now and is
+/// frozen then.
 fn frozen(daemon: &Daemon, relayd: &Relayd, caller: &mut Caller, count: usize) -> Vec<String> {
     let names: Vec<String> = (0..count).map(|number| format!("sends{number}")).collect();
     for name in &names {

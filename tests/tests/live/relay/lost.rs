@@ -180,7 +180,9 @@ fn nothing_is_overwritten_before_it_is_sent() {
             let stream = name.trim_start_matches("channel0_").split('_').next().unwrap().to_owned();
             streams.entry(stream).or_default().extend(sequences(bytes));
         }
-        streams.values_mut().for_each(|numbers| numbers.sort_unstable());
+        for numbers in streams.values_mut() {
+            numbers.sort_unstable();
+        }
         streams
     };
     let (here, there) = (streams(&place(&daemon).join("kernel")), streams(&relayd.session().join("kernel")));
@@ -225,7 +227,10 @@ fn what_cannot_be_read_here_holds_nobody_up() {
     let (status, answer) = daemon.ask("DELETE", SESSION, None);
     assert_eq!((status, answer["code"].as_str()), (502, Some("relay_connect")), "{answer}");
     assert!(answer["message"].as_str().unwrap().contains(left.to_str().unwrap()), "{answer}");
-    let here: u64 = std::fs::read_dir(left.join("kernel")).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    let here: u64 = std::fs::read_dir(left.join("kernel"))
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
     assert!(here > 100_000, "the only copy of 100000 calls has {here} bytes");
     daemon.stop().expect(0);
 }
