@@ -147,19 +147,24 @@ fn a_trace_of_ours_comes_back_with_its_numbers() {
 
 #[test]
 fn perfetto_has_no_durations_that_are_not_known() {
-    let filtered = LedgerEvent { filter: Some("ret == 0".to_owned()), ..row("sys_exit") };
-    let filtered = Ledger { events: Some(vec![row("sys_enter"), filtered]), ..ledger(Some(true)) };
-    let enters = Ledger { events: Some(vec![row("sys_enter")]), ..ledger(Some(true)) };
+    let filtered = |event, filter: &str| LedgerEvent { filter: Some(filter.to_owned()), ..row(event) };
+    let (few_enters, few_exits) = (filtered("sys_enter", "id == 5"), filtered("sys_exit", "ret == 0"));
+    let with = |events| Ledger { events: Some(events), ..ledger(Some(true)) };
     let some_cpus = Ledger { only: vec!["CPUs 0".to_owned()], ..ledger(Some(true)) };
     // Slices begin, end, and instants.
     for (ledgers, lost_before, counts) in [
         (vec![ledger(Some(true))], None, [5, 5, 0]),
         // An exit behind a loss, which may be another call's.
         (vec![ledger(Some(true))], Some(3), [4, 4, 1]),
-        (vec![filtered], None, [0, 0, 5]),
-        (vec![enters], None, [0, 0, 5]),
+        // Each exit is of the last entry.
+        (vec![with(vec![row("sys_enter"), few_exits.clone()])], None, [5, 5, 0]),
+        (vec![with(vec![row("sys_enter")])], None, [5, 5, 0]),
+        // An exit may be of an entry that the filter left out, as of a killed thread's successor.
+        (vec![with(vec![few_enters.clone(), row("sys_exit")])], None, [0, 0, 5]),
+        (vec![with(vec![few_enters, few_exits])], None, [0, 0, 5]),
         (vec![some_cpus], None, [0, 0, 5]),
-        (vec![], None, [0, 0, 5]),
+        // It says nothing of filters.
+        (vec![], None, [5, 5, 0]),
     ] {
         let temp = tempfile::tempdir().unwrap();
         let original = recorded(temp.path(), &ledgers, lost_before);
