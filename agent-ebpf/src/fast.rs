@@ -191,6 +191,7 @@ fn begin_in<const OWN: u32>(
     let record = if let Some(time) = ring.acquire() {
         begin_in_page(&mut ring, time, max, frame)
     } else if max > SIDE_RECORD_MAX as u32 {
+        ring.make_room_in_queue();
         ring.lose(LossCause::Nested);
         core::ptr::null_mut()
     } else if stack::any() && stacks != 0 {
@@ -259,7 +260,10 @@ fn begin_in_page(ring: &mut Ring, time: u64, max: u32, frame: *mut Frame) -> *mu
 
 #[inline(always)]
 fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> *mut u8 {
-    let Some(entry) = Entry::append(ring.ctl, cookie, max) else {
+    let Some(entry) = Entry::append(ring.ctl, cookie, max).or_else(|| {
+        ring.make_room_in_queue();
+        Entry::append(ring.ctl, cookie, max)
+    }) else {
         ring.lose(LossCause::Nested);
         return core::ptr::null_mut();
     };

@@ -183,6 +183,16 @@ impl Ring {
         wake::after_event(self.ctl);
     }
 
+    /// Moves entries of the side queue to the ring, for an event that has no room there: one that is lost
+    /// moves none. A writer that the caller has interrupted does that itself. Where events have stacks,
+    /// moving them from here takes more of the program's stack than there is.
+    #[inline(always)]
+    pub fn make_room_in_queue(&self) {
+        if !crate::stack::any() && !self.is_taken() {
+            parts::flush(row_of(self.ctl));
+        }
+    }
+
     /// Whether some writer, below the caller, has not finished its record.
     #[inline(always)]
     pub fn is_taken(&self) -> bool {

@@ -27,6 +27,8 @@ const HEADER: u32 = size_of::<SideEntry>() as u32;
 const TRIES: usize = 4;
 /// Says that one is worth it. No position is that large.
 const AGAIN: u64 = u64::MAX - 1;
+/// Says that there is no room.
+const FULL: u64 = u64::MAX;
 /// Entries moved at one release; what is left waits for the next event, which adds one itself.
 const FLUSH_MAX: usize = 2;
 
@@ -72,7 +74,7 @@ impl Entry {
     #[inline(always)]
     pub fn append(ctl: *mut CpuControl, cookie: u32, max: u32) -> Option<Self> {
         let position = append(ctl, HEADER + max, cookie);
-        if position == u64::MAX {
+        if position == FULL {
             return None;
         }
         let queue = queue(ctl)?;
@@ -126,7 +128,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
             return position;
         }
     }
-    u64::MAX
+    FULL
 }
 
 /// The same in the queue of this row; [`AGAIN`] if an interrupt came between.
@@ -135,14 +137,14 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
 extern "C" fn side_try_append(row: u64, size: u64, cookie: u64) -> u64 {
     match CONTROL.get_ptr_mut(row as u32, globals::control_len()) {
         Some(ctl) => try_append(ctl, size as u32, cookie as u32),
-        None => u64::MAX,
+        None => FULL,
     }
 }
 
 #[inline(always)]
 fn try_append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     let size = (size + SIDE_ALIGN as u32 - 1) & !(SIDE_ALIGN as u32 - 1);
-    let Some(queue) = queue(ctl) else { return u64::MAX };
+    let Some(queue) = queue(ctl) else { return FULL };
     let (side_tail, side_head) = ends(ctl);
     let (tail, head) = (atomic::load(side_tail), atomic::load(side_head));
     let to_end = globals::side_bytes() - offset(tail);
@@ -150,7 +152,7 @@ fn try_append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     let next = tail + u64::from(skipped + size);
     if next - head > u64::from(globals::side_bytes()) {
         diagnose::side_is_full(ctl, size);
-        return u64::MAX;
+        return FULL;
     }
     let time = context::now();
     if !atomic::replace(side_tail, tail, next) {

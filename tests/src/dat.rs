@@ -207,6 +207,15 @@ impl Ledger {
         ["ring_full", "oversize", "read_fault", "nested"].iter().flat_map(|cause| cpus.numbers(cause)).sum()
     }
 
+    /// Events of this name that were lost.
+    pub fn lost_of(&self, event: &str) -> u64 {
+        let (_, events) = self.text.split_once("\"events\":").expect("the ledger lists events");
+        let Some((_, of)) = events.split_once(&format!("\"event\":\"{event}\"")) else { return 0 };
+        let (_, of) = of.split_once("\"lost\":{").expect("what was lost of it");
+        let (lost, _) = of.split_once('}').expect("the end of what was lost");
+        lost.split(',').map(|cause| cause.split_once(':').unwrap().1.parse::<u64>().unwrap()).sum()
+    }
+
     fn numbers(&self, key: &str) -> impl Iterator<Item = u64> {
         let key = format!("\"{key}\":");
         let number = |(at, key): (usize, &str)| {

@@ -2,8 +2,13 @@
 
 use std::{
     fs,
+    mem::offset_of,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
+
+use agent_ebpf::{CpuControl, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SIDE_SKIP};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use integration_tests::harness::{
     Caller, Ended, Ledger, Marked, Report, agent, agent_path, cpustat, is_getppid, program, run,
@@ -72,6 +77,68 @@ fn recorded_and_lost_make_up_what_fired_when_the_reader_is_held_back() {
         fired - calls <= 4 * orders,
         "{fired} recorded or lost, {calls} calls made, {others} others seen"
     );
+}
+
+/// The maps of a process: how many elements each has, of how many bytes, and the map.
+fn maps_of(pid: u32) -> Vec<(usize, usize, OwnedFd)> {
+    let process = Pid::from_raw(pid.cast_signed()).unwrap();
+    let process = pidfd_open(process, PidfdFlags::empty()).unwrap();
+    let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().map(|entry| entry.unwrap().path());
+    let map_of = |info: PathBuf| {
+        let text = fs::read_to_string(&info).ok()?;
+        let number = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
+        };
+        let (elements, bytes) = (number("max_entries")?, number("value_size")?);
+        let descriptor = info.file_name()?.to_str()?.parse().ok()?;
+        let map = pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()).ok()?;
+        Some((elements, bytes, map))
+    };
+    infos.filter_map(map_of).collect()
+}
+
+/// Fills the side queues of a recorder that is stopped: each has one entry that takes all of it.
+fn fill_side_queues(pid: u32) {
+    const CONTROL: usize = size_of::<CpuControl>();
+    let maps = maps_of(pid);
+    let (queues, bytes, side) = maps
+        .iter()
+        .find(|(_, bytes, _)| [SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE].contains(bytes))
+        .expect("the map of the side queues");
+    // The high half of a marker is the entry's position and 1.
+    let marker = 1_u64 << 32 | u64::from(SIDE_SKIP);
+    let mut queue = vec![0; *bytes];
+    queue[..8].copy_from_slice(&marker.to_le_bytes());
+    for number in 0..*queues {
+        bpf::sys::set_element(side.as_fd(), number as u32, &queue).unwrap();
+    }
+    // All blocks are one element.
+    let size = CONTROL * kernel::cpus::Cpus::read().unwrap().table_len();
+    let mut control = maps.iter().filter(|(elements, bytes, _)| (*elements, *bytes) == (1, size));
+    let (Some((.., control)), None) = (control.next(), control.next()) else { panic!("{maps:?}") };
+    let mut blocks = vec![0; size];
+    bpf::sys::element(control.as_fd(), 0, &mut blocks).unwrap();
+    for block in blocks.chunks_exact_mut(CONTROL) {
+        let tail = offset_of!(CpuControl, side_tail);
+        block[tail..tail + 8].copy_from_slice(&(queue.len() as u64).to_le_bytes());
+    }
+    bpf::sys::set_element(control.as_fd(), 0, &blocks).unwrap();
+}
+
+#[test]
+fn a_full_side_queue_makes_room_for_the_next_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let recording = Marked::start(dir.path(), &["-e", "raw_syscalls:sys_enter", "-P", &pid]);
+    recording.agent.hold();
+    fill_side_queues(recording.agent.pid());
+    caller.call(1000);
+    recording.agent.signal(SIGCONT);
+    recording.finish().expect(0);
+    let ledger = Ledger::of(&dir.path().join("trace.dat"));
+    assert_eq!(ledger.lost(), 0, "{ledger:?}");
+    assert!(ledger.cpus("stored") >= caller.calls(), "{ledger:?}");
 }
 
 #[test]
