@@ -12,14 +12,9 @@ on_kernels! {
         records_equal_ftraces_in_storms_too,
         interrupts_are_not_those_of_threads_that_are_left_out,
     ],
-    k6_12_cloud: [
-        records_equal_ftraces_in_storms_too,
-        other_records_equal_ftraces,
-        records_of_disks_equal_ftraces,
-        probes_tell_interrupts_from_threads,
-    ],
+    k6_12_cloud: [records_of_disks_equal_ftraces, probes_tell_interrupts_from_threads],
     // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
-    k6_12_rt: [sched_records_equal_ftraces_in_storms_too],
+    k6_12_rt: [sched_records_equal_ftraces],
 }
 soak_on_kernels! {
     k6_1_cloud: [
@@ -28,11 +23,14 @@ soak_on_kernels! {
         chosen_threads_bring_their_own_interrupts,
         probes_tell_interrupts_from_threads,
     ],
-    k6_1_rt: [sched_records_equal_ftraces_in_storms_too],
+    k6_1_rt: [sched_records_equal_ftraces, storms_lose_nothing],
     k6_12_cloud: [
+        records_equal_ftraces_in_storms_too,
+        other_records_equal_ftraces,
         interrupts_are_not_those_of_threads_that_are_left_out,
         chosen_threads_bring_their_own_interrupts,
     ],
+    k6_12_rt: [storms_lose_nothing],
 }
 
 /// Events of tasks and interrupts, and both of them at once, in the fast lane and in the generic one; storms
@@ -52,8 +50,12 @@ fn records_of_disks_equal_ftraces(kernel: &Kernel) {
     integration_tests_on_disk(kernel, &[("oracle", &["irq", "block"])]);
 }
 
-fn sched_records_equal_ftraces_in_storms_too(kernel: &Kernel) {
-    integration_tests(kernel, &[("oracle", &["sched"]), ("storm", &STORMS)]);
+fn sched_records_equal_ftraces(kernel: &Kernel) {
+    integration_tests(kernel, &[("oracle", &["sched"])]);
+}
+
+fn storms_lose_nothing(kernel: &Kernel) {
+    integration_tests(kernel, &[("storm", &STORMS)]);
 }
 
 /// What comes while a thread has the CPU that is not recorded.

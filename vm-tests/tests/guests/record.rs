@@ -6,10 +6,9 @@ use vm_tests::{Cmd, Kernel, Vm, on_kernels, soak_on_kernels};
 
 on_kernels! {
     k6_1_cloud: [records_and_stock_trace_cmd_reads, time_goes_on_while_the_clock_is_set],
-    k6_12_cloud: [records_and_stock_trace_cmd_reads],
 }
 soak_on_kernels! {
-    k6_12_cloud: [time_goes_on_while_the_clock_is_set],
+    k6_12_cloud: [records_and_stock_trace_cmd_reads, time_goes_on_while_the_clock_is_set],
 }
 
 /// The number in front of ` events in` in a recording's summary.
