@@ -84,9 +84,12 @@ impl<A: Analysis> Intervals<A> {
         self.damaged
     }
 
-    /// The answer about the last interval, which ends with the last record. `None` if it has none.
+    /// The answer about the last interval, which ends with the last record; `None` if it has none. The last
+    /// answer about all from the beginning on is that of the file, also where an interval without records
+    /// has ended behind the last one.
     pub fn finish<S: Source>(self, file: &TraceFile<S>) -> Option<(A::Answer, Covered)> {
-        self.has_record.then(|| self.feed.answer(file, self.topic))
+        let is_due = self.has_record || self.is_cumulative && self.end.is_some();
+        is_due.then(|| self.feed.answer(file, self.topic))
     }
 }
 
@@ -250,6 +253,21 @@ mod tests {
             assert_eq!(total.len(), parts.len());
             assert_eq!(total.last(), whole.last(), "{length}");
         }
+    }
+
+    #[test]
+    fn the_last_answer_about_all_is_that_of_the_file() {
+        let (file, records) = (file(), story());
+        let whole = all(sched(u64::MAX, false), &file, &records);
+        let mut of = sched(100, true);
+        for made in &records {
+            while of.close(&file, made.time).is_some() {}
+            of.take(&file, &record(made));
+        }
+        // As long as the recording goes on, intervals end by the clock.
+        while of.close(&file, records.last().unwrap().time + 1000).is_some() {}
+        assert_eq!(of.finish(&file).as_ref(), whole.last());
+        assert_eq!(sched(100, true).finish(&file), None, "there is no record");
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn a_level_that_was_reached_does_not_fire_again() {
     };
     add("less", "64K");
     // Far more than is stored until the smaller one is seen to have been reached.
-    add("more", "16M");
+    add("more", "4M");
     daemon.tell("POST", "/v1/sessions/one/start", None);
     // How much calls take depends on how well their times can be compressed.
     wait_for("the size", || {
@@ -148,7 +148,7 @@ fn a_level_that_was_reached_does_not_fire_again() {
     let mut listening = Listening::start(&daemon, ROOT);
     // What this daemon stores counts with what the one before has stored.
     wait_for("more", || {
-        caller.call(500_000);
+        caller.call(100_000);
         (state(&daemon, "more")["fired"] == 1).then_some(())
     });
     listening.wait_until("\"trigger\":\"more\"");
