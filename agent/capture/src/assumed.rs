@@ -37,8 +37,7 @@ pub enum LostManifest {
 /// It is damaged in another way, or lost and nothing stands in, or the running kernel does not show its
 /// formats.
 pub(super) fn manifest(spool: &Spool, lost: LostManifest) -> Result<Found, SpoolError> {
-    let path = spool.file("manifest");
-    let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", path))?;
+    let bytes = Manifest::bytes_in(spool)?;
     if !Manifest::is_lost(&bytes) {
         return Ok(Found { manifest: Manifest::load(spool)?, assumed: Vec::new() });
     }

@@ -17,11 +17,13 @@ use super::{
     ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
     assumed::{self, Found, LostManifest},
     counts::Noted,
+    ctf::{self, Killed},
     finisher::Maker,
     follow::FollowError,
     names::read_journal,
     pauses,
     segment::{Look, SegmentContent, measure},
+    session::Part,
     spool::SegmentFile,
     state, symbols, user_symbols,
 };
@@ -121,8 +123,8 @@ pub(super) fn finish_file(recorded: Recorded) -> Result<Finished, FinishError> {
     build(spool, &manifest, &extras, stats, &data, &output, stop)
 }
 
-/// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is
-/// damage in it.
+/// Makes a trace file of what a crashed recording left in its spool, or, of one that is written as a trace,
+/// the rest of that, and removes the spool, unless there is damage in it.
 ///
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is
 /// now, not where it was or where this is called. A spool that was kept aside keeps its number, as there is a
@@ -145,6 +147,23 @@ pub fn recover(
     let data = collect(&spool, &manifest, Look::Verify, stop)?;
     let pauses = pauses::read(spool.files())?.spans;
     let stats = Stats { pauses, ..recovered::stats(&data, &manifest, Noted::load(&spool)?.as_ref()) };
+    if output.is_none()
+        && !manifest.is_assumed
+        && let Some(begun) = ctf::begun_beside(&spool, manifest.archive)?
+    {
+        let is_last = manifest.archive.is_none_or(|archive| archive.number <= 1)
+            && !ctf::has_second(spool.parent()).map_err(SpoolError::io("read", spool.parent().path()))?;
+        manifest.archive = manifest.archive.map(|archive| closed_name(&archive, &manifest, &data));
+        let output = Output::in_directory(spool.parent().clone(), "trace.dat".into())?;
+        let part = Part::Last { is_continued: false };
+        let (with_symbols, failure, trace) = (false, None, None);
+        let recorded =
+            Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure, part, trace };
+        let contents = || data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content);
+        let is_damaged = contents().any(|content| content.damaged);
+        let last_ns = contents().filter_map(|content| content.last_time).max();
+        return ctf::recover(recorded, begun, (is_last, Killed { is_damaged, last_ns }));
+    }
     let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
     let symbols = symbols::load_again(&spool, &manifest.host.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;

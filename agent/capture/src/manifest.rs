@@ -22,6 +22,9 @@ use tracedat::ledger::EventChoice;
 use tracedat::reader::{Reader, Source};
 use tracedat::{Compression, FileOption, layout};
 
+/// The most bytes of the file: the formats of some ten thousand events.
+const BYTES_MAX: u64 = 64 << 20;
+
 /// Everything about a recording that is known when it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -168,9 +171,15 @@ impl Manifest {
 
     /// Reads the manifest of an unfinished recording.
     pub fn load(spool: &Spool) -> Result<Self, SpoolError> {
-        let path = spool.file("manifest");
-        let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", &path))?;
-        Self::decode(without_padding(&bytes)).map_err(|what| SpoolError::Damaged { path, what })
+        let bytes = Self::bytes_in(spool)?;
+        let damaged = |what| SpoolError::Damaged { path: spool.file("manifest"), what };
+        Self::decode(without_padding(&bytes)).map_err(damaged)
+    }
+
+    /// The file of an unfinished recording.
+    pub(super) fn bytes_in(spool: &Spool) -> Result<Vec<u8>, SpoolError> {
+        let bytes = spool.files().read_within("manifest", BYTES_MAX);
+        bytes.map_err(SpoolError::io("read", spool.file("manifest")))
     }
 
     /// Whether a loss of power took the manifest: the file is empty, ends too early, or has zeros for blocks

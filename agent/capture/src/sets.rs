@@ -16,7 +16,7 @@ use spec::OwnRings;
 use stdx::output::Directory;
 
 /// The most rings of a channel whose sets are many: on a machine with more CPUs there are fewer sets.
-const RINGS_MAX: usize = 1024;
+pub(super) const RINGS_MAX: usize = 1024;
 /// The most sets of users, and of processes; the last of them is for all others.
 const OF_USERS: usize = 8;
 const OF_PROCESSES: usize = 32;

@@ -427,7 +427,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         let kept = kept.display();
         say(format!(
             "tracer-agent: an unfinished recording to the same file is kept as {kept}; \
-             `tracer-agent recover {kept}` makes a trace.dat of it"
+             `tracer-agent recover {kept}` recovers it"
         ));
     }
     // Who asked for an event and for no progress wants to know that it is not there.
@@ -550,7 +550,7 @@ fn until_second_signal(
     ending.interrupted();
     super::tell(&format!(
         "\ntracer-agent: interrupted before the file was finished; the stored part of the recording is in {dir}\n\
-         tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
+         tracer-agent: run `tracer-agent recover {dir}` to recover it",
         dir = dir.display()
     ));
     super::exit_now(ExitCode::Interrupted)

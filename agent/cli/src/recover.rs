@@ -1,4 +1,4 @@
-//! `tracer-agent recover`: a trace.dat from what a killed recording left behind.
+//! `tracer-agent recover`: a trace.dat, or the rest of a trace, from what a killed recording left behind.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,6 +18,9 @@ use stdx::output::Output;
 /// kernel's ring buffers is lost. The directory is removed when the file is complete, unless it is damaged.
 ///
 /// Of a recording of several files, the directory of the files can be given: each spool in it becomes a file.
+/// A spool beside the CTF trace that was written of it (record --format lttng, --format ctf) becomes a part
+/// of that trace, in which each event is once; with --output it becomes a file, and the trace stays as it is.
+///
 /// A recorder that is still ending, as after a second Ctrl-C, is waited for, up to a minute.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {

@@ -5,13 +5,15 @@
 //! after it. A stack that another record separates from its event, as when an interrupt came in between, or a
 //! loss, belongs to none.
 
+use serde::{Deserialize, Serialize};
+
 use super::types::{Integer, Type};
 use ftrace_event::stacks::{Origin, Stack};
 use ftrace_event::{Printer, Value};
 use tracedat::reader::Record;
 
 /// Which stacks a channel has as contexts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallStacks {
     /// Of the kernel.
     pub kernel: bool,

@@ -54,7 +54,11 @@ pub(super) struct TraceDirectory {
 impl TraceDirectory {
     /// Creates it in a directory, with that of the indexes.
     pub(super) fn create(dir: &Directory, name: &str, indexed: bool) -> Result<Self, ExportError> {
-        let kernel = create_dir(dir, name)?;
+        Self::within(create_dir(dir, name)?, indexed)
+    }
+
+    /// Makes an empty directory that of a trace.
+    pub(super) fn within(kernel: Directory, indexed: bool) -> Result<Self, ExportError> {
         let index = create_dir(&kernel, "index")?;
         Ok(Self { kernel, index, indexed, publisher: None })
     }

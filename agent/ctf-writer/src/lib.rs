@@ -42,6 +42,7 @@
 //! | `files` | files of packets, and their index |
 //! | `owner` | the owner of a user-space trace |
 //! | `convert` | records into a stream |
+//! | `continued` | a trace that another process goes on with |
 //! | `callstack` | stacks as contexts of their events |
 //! | [`TraceWriter`] | a trace that is written while its recording runs |
 //! | [`traces`] | the traces in a directory |
@@ -51,6 +52,7 @@
 #![forbid(unsafe_code)]
 
 mod callstack;
+mod continued;
 mod convert;
 mod files;
 mod kernel;
@@ -75,6 +77,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde::{Deserialize, Serialize};
 
 pub use callstack::CallStacks;
+pub use continued::TraceState;
 pub use files::FileLimits;
 use files::TraceDirectory;
 use ftrace_event::{EventTable, Machine, NoNames, Printer};
@@ -518,6 +521,13 @@ impl Shapes {
     /// That of a channel, by the name of its buffer; what LTTng has by default where nothing is said.
     pub fn of(&self, buffer: &str) -> Shape {
         self.0.get(buffer).copied().unwrap_or_default()
+    }
+
+    /// Whether all packets are whole pages, and at most so many bytes.
+    pub fn are_within(&self, packet: usize) -> bool {
+        let is_within =
+            |shape: &Shape| (1..=packet).contains(&shape.packet) && shape.packet.is_multiple_of(stream::PAGE);
+        self.0.values().all(is_within)
     }
 
     /// Gives a buffer the shape of another one.

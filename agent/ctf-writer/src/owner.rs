@@ -3,6 +3,8 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     UST,
     schema::{EnvValue, Trace},
@@ -15,7 +17,7 @@ const VERSION: [u32; 2] = [2, 13];
 const COMMON: [&str; 5] = ["hostname", "trace_name", "trace_creation_datetime", "exporter", "recorded_by"];
 
 /// Whose a trace is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Owner {
     /// A user's, by its id; `None` of all users that have no rings of their own.
     User(Option<u32>),
@@ -24,7 +26,7 @@ pub enum Owner {
 }
 
 /// A process that has a trace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Process {
     /// Its id.
     pub id: u32,

@@ -3,6 +3,8 @@
 //! Layouts are those of LTTng 2.13 (lttng-modules `src/lttng-ring-buffer-client.h`, lttng-tools
 //! `include/lttng/.../ctf-index.h`), which are CTF 1.8.3, section 5.
 
+use serde::{Deserialize, Serialize};
+
 use super::files::{Entry, FileLimits, StreamFiles, TraceDirectory};
 use recording::ExportError;
 
@@ -11,12 +13,12 @@ const MAGIC: u32 = 0xc1fc_1fc1;
 /// Packet header (32) and packet context (52).
 pub(super) const PREFIX: usize = 84;
 /// Packets end at multiples of this.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 /// What a packet has at most unless something else is said, as LTTng's sub-buffers by default.
 pub const PACKET: usize = 1 << 20;
 
 /// Which of LTTng's two event headers a stream has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum EventHeader {
     /// 5 bits of id and 27 of time, for up to 31 events.
     Compact,
@@ -80,6 +82,20 @@ pub(super) struct StreamOptions {
     pub(super) exact: bool,
 }
 
+/// How far a stream is at the border of two chunks: what its next packet goes on from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StreamState {
+    /// Packets before, which are counted over all chunks.
+    packets: u64,
+    /// Losses that packets tell of.
+    discarded: u64,
+    /// Those that marks among the records tell of.
+    marked: u64,
+    /// When the last packet begins and ends.
+    begin: u64,
+    last: u64,
+}
+
 /// The stream of one CPU in one channel.
 #[derive(Debug)]
 pub(super) struct StreamWriter {
@@ -138,6 +154,19 @@ impl StreamWriter {
             pauses: 0,
             last_pause: None,
         })
+    }
+
+    /// How far it is, after [`StreamWriter::finish`].
+    pub(super) fn state(&self) -> StreamState {
+        let Self { packets, discarded, marked, begin, last, .. } = *self;
+        StreamState { packets, discarded, marked, begin, last }
+    }
+
+    /// Goes on from where a stream was, before anything is written.
+    pub(super) fn go_on_from(&mut self, state: StreamState) {
+        let StreamState { packets, discarded, marked, begin, last } = state;
+        (self.packets, self.discarded, self.marked) = (packets, discarded, marked);
+        (self.begin, self.last) = (begin, last);
     }
 
     /// Goes on in another directory, after [`StreamWriter::finish`].

@@ -1,12 +1,10 @@
 //! A trace that is written while its recording goes on: what comes is declared when it comes first, and
 //! packets are written when they are full, or when somebody wants to see them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::callstack::{CallStacks, Held};
+use super::continued::{ChannelState, Made};
 use super::convert::Converter;
 use super::metadata::Metadata;
 use super::owner::Owner;
@@ -30,10 +28,11 @@ const NO_END: u64 = u64::MAX;
 /// Where a part of a trace goes that can be read by itself: all of it, or what is between two rotations.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
-    /// The directory in which that of the trace is created.
+    /// The directory of the trace, which is empty.
     pub dir: &'a Directory,
-    /// What that is called: `kernel`, where LTTng's kernel tracer has its own.
-    pub name: &'a str,
+    /// How many chunks of the recording are before it. Traces that begin in different ones have different
+    /// UUIDs.
+    pub before: u64,
     /// Who is told what is written, and the path of the trace in the chunk. Streams that nobody is told of
     /// have no indexes, as LTTng's snapshots have none.
     pub published: Option<(&'a Arc<Publication>, &'a str)>,
@@ -80,9 +79,9 @@ const TRACE_NAME: &str = "trace_name";
 const CREATED: &str = "trace_creation_datetime";
 
 impl Chunk<'_> {
-    /// Creates the directory of a trace with this UUID.
+    /// Takes the directory for a trace with this UUID.
     fn create(self, uuid: [u8; 16]) -> Result<TraceDirectory, ExportError> {
-        let dir = TraceDirectory::create(self.dir, self.name, self.published.is_some())?;
+        let dir = TraceDirectory::within(self.dir.clone(), self.published.is_some())?;
         let (publication, path) = self.published.unzip();
         Ok(dir.published(publication, (path.unwrap_or_default(), uuid)))
     }
@@ -112,16 +111,18 @@ pub enum Taken {
 pub struct TraceWriter {
     naming: Ctf,
     shapes: Shapes,
-    trace: Trace,
+    pub(super) trace: Trace,
+    /// What the channels of the trace were made of.
+    pub(super) channel_states: Vec<ChannelState>,
     /// What describes the events.
     events: EventTable,
     /// The channel of each buffer.
-    channels: Vec<usize>,
+    pub(super) channels: Vec<usize>,
     dir: TraceDirectory,
     metadata: Metadata,
     /// By buffer and CPU.
-    streams: Vec<Vec<Option<Stream>>>,
-    state: Option<StreamWriter>,
+    pub(super) streams: Vec<Vec<Option<Stream>>>,
+    pub(super) state: Option<StreamWriter>,
     converter: Converter,
     not_carried: NotCarried,
     /// Whether it is of programs: then it has no state of the machine.
@@ -134,15 +135,15 @@ pub struct TraceWriter {
 
 /// A stream, and what was known of it when its chunk began.
 #[derive(Debug)]
-struct Stream {
-    writer: StreamWriter,
+pub(super) struct Stream {
+    pub(super) writer: StreamWriter,
     /// The last event, while its stacks may come.
     held: Option<Held>,
-    discarded_before: u64,
+    pub(super) discarded_before: u64,
 }
 
 /// Stands for the channel of a buffer that is not in the trace.
-const NO_CHANNEL: usize = usize::MAX;
+pub(super) const NO_CHANNEL: usize = usize::MAX;
 /// CPUs that Linux can have at most (`NR_CPUS` of its largest configuration).
 const CPUS_MAX: u32 = 1 << 13;
 
@@ -161,33 +162,15 @@ impl TraceWriter {
         chunk: Chunk<'_>,
         wanted: &dyn Fn(&str) -> Option<ChannelContexts<'w>>,
     ) -> Result<Self, ExportError> {
-        let recording = Recording::of_head(head);
-        let state = head.initial_state().ok().flatten();
-        let mut trace = naming.empty_trace(&recording, state.as_ref());
-        let mut names = BTreeSet::new();
-        let printers: Vec<_> = recording.events().iter().collect();
-        let choices = Ledger::of(head).map_or_else(Vec::new, |ledger| ledger.choices);
-        let mut channels = Vec::new();
+        let mut made = Made::new(naming, head, None);
         for buffer in head.buffers() {
-            let Some(contexts) = wanted(&buffer.name) else {
-                channels.push(NO_CHANNEL);
-                continue;
-            };
-            let known = trace.channels.iter().position(|channel| channel.buffer == buffer.name);
-            channels.push(known.unwrap_or(trace.channels.len()));
-            if known.is_none() {
-                let machine = recording.machine();
-                let mut channel = naming.channel(&buffer.name, &printers, machine, &mut names);
-                naming.declare_contexts(&mut channel, contexts, machine)?;
-                naming.choose_names(&mut channel, recording.events(), &choices);
-                trace.channels.push(channel);
+            if let Some(contexts) = wanted(&buffer.name) {
+                made.add_channel(&ChannelState::of_buffer(&buffer.name, contexts))?;
             }
         }
-        trace.provenance = naming.provenance_of_head(&recording, state.as_ref(), &trace.channels);
         // It may be known only later, and has its place then.
-        naming.add_state_channel(&mut trace, &mut names);
-        let events = recording.into_events();
-        Self::begin((naming, shapes), (head, begin), chunk, events, (trace, channels), false)
+        made.add_state_channel();
+        Self::begin((naming, shapes), (head, begin), chunk, made)
     }
 
     /// The same for the events of programs that a user or a process has rings of its own for. Its channels
@@ -201,19 +184,7 @@ impl TraceWriter {
         chunk: Chunk<'_>,
         owner: &Owner,
     ) -> Result<Self, ExportError> {
-        let recording = Recording::of_head(head);
-        let state = head.initial_state().ok().flatten();
-        let mut trace = naming.empty_trace(&recording, state.as_ref());
-        owner.describe(&mut trace);
-        let events = recording.into_events();
-        Self::begin(
-            (naming, shapes),
-            (head, begin),
-            chunk,
-            events,
-            (trace, vec![NO_CHANNEL; head.buffers().len()]),
-            true,
-        )
+        Self::begin((naming, shapes), (head, begin), chunk, Made::new(naming, head, Some(owner)))
     }
 
     /// What all traces begin with: the directory, the metadata, and the state that the head has.
@@ -221,10 +192,23 @@ impl TraceWriter {
         (naming, shapes): (Ctf, Shapes),
         (head, begin): (&TraceFile, u64),
         chunk: Chunk<'_>,
-        events: EventTable,
-        (mut trace, channels): (Trace, Vec<usize>),
-        of_programs: bool,
+        mut made: Made<'_>,
     ) -> Result<Self, ExportError> {
+        made.begin_after(chunk.before);
+        let mut writer = Self::describe_only((naming, shapes), begin, chunk, made)?;
+        writer.put_state(head, false)?;
+        Ok(writer)
+    }
+
+    /// The directory and the metadata.
+    pub(super) fn describe_only(
+        (naming, shapes): (Ctf, Shapes),
+        begin: u64,
+        chunk: Chunk<'_>,
+        made: Made<'_>,
+    ) -> Result<Self, ExportError> {
+        let of_programs = made.owner.is_some();
+        let (mut trace, channel_states, channels, events) = made.finish();
         trace.span = (trace.clock.shifted(begin), NO_END);
         if let Some(session) = chunk.session {
             session.describe(&mut trace.env);
@@ -235,6 +219,7 @@ impl TraceWriter {
             naming,
             shapes,
             trace,
+            channel_states,
             events,
             channels,
             dir,
@@ -247,9 +232,13 @@ impl TraceWriter {
             streams_begin: 0,
             has_state: chunk.session.is_none_or(|session| session.has_state),
         };
+        for channel in &writer.channel_states {
+            if let Some(like) = &channel.like {
+                writer.shapes.give(&channel.buffer, like);
+            }
+        }
         writer.streams_begin = writer.trace.span.0;
         writer.metadata.tell(&writer.trace)?;
-        writer.put_state(head, false)?;
         Ok(writer)
     }
 
@@ -263,18 +252,20 @@ impl TraceWriter {
         (name, like): (&str, &str),
         contexts: ChannelContexts<'_>,
     ) -> Result<(), ExportError> {
+        if self.channels.get(index).is_some_and(|of| *of != NO_CHANNEL) {
+            // A trace that goes on has it already.
+            return Ok(());
+        }
         let mut names = self.trace.channels.iter().map(|channel| channel.name.clone()).collect();
-        let printers: Vec<_> = self.events.iter().collect();
-        let machine = self.events.machine();
-        let mut channel = self.naming.channel(name, &printers, machine, &mut names);
-        self.naming.declare_contexts(&mut channel, contexts, machine)?;
-        buffer.clone_into(&mut channel.buffer);
-        channel.of_programs = true;
+        let mut state = ChannelState::of_set((buffer, name, like), contexts);
+        let channel = state.channel(self.naming, &self.events, &mut names)?;
+        state.take(&channel);
         self.shapes.give(buffer, like);
         if let Some(of) = self.channels.get_mut(index) {
             *of = self.trace.channels.len();
         }
         self.trace.channels.push(channel);
+        self.channel_states.push(state);
         self.metadata.tell(&self.trace)
     }
 
@@ -330,11 +321,13 @@ impl TraceWriter {
         }
         let id = record.event_id();
         let Some(printer) = id.and_then(|id| self.events.get(id)) else { return Ok(Taken::Unknown) };
-        let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get_mut(*id));
-        let Some(channel) = channel else { return Ok(Taken::Unknown) };
+        let at = self.channels.get(buffer).copied().unwrap_or(NO_CHANNEL);
+        let channel = self.trace.channels.get_mut(at).zip(self.channel_states.get_mut(at));
+        let Some((channel, channel_states)) = channel else { return Ok(Taken::Unknown) };
         if !self.naming.declare(channel, printer, self.events.machine()) {
             return Ok(Taken::Unknown);
         }
+        channel_states.events.push((printer.system().to_owned(), printer.name().to_owned()));
         self.metadata.tell(&self.trace)?;
         // What was lost before it is written.
         let written = self.put(&Record { missed: None, ..*record })?;
@@ -393,11 +386,6 @@ impl TraceWriter {
             stream.pass_pauses(&trace.pauses, u64::MAX)?;
             stream.flush()
         })
-    }
-
-    /// The directory of its files in the chunk.
-    pub fn dir(&self) -> &Directory {
-        &self.dir.kernel
     }
 
     /// Ends the packets that are being filled, so that all events from before `until`, by the recording's
@@ -515,7 +503,7 @@ impl TraceWriter {
         not_carried
     }
 
-    fn put_state(&mut self, head: &TraceFile, is_late: bool) -> Result<(), ExportError> {
+    pub(super) fn put_state(&mut self, head: &TraceFile, is_late: bool) -> Result<(), ExportError> {
         let state: Option<InitialState> = head.initial_state().unwrap_or_else(|error| {
             self.not_carried.add(error.to_string(), 1);
             None
@@ -548,16 +536,21 @@ impl TraceWriter {
             self.not_carried.merge(recording::description::not_kept_of_state(state, self.naming.keeps()));
             return Ok(());
         };
-        let stream = match &mut self.state {
-            Some(stream) => stream,
-            None => {
-                self.state.insert(self.trace.stream(&self.dir, (id, 0), self.streams_begin, &self.shapes)?)
-            }
-        };
+        self.open_state_stream(id)?;
+        let Some(stream) = &mut self.state else { return Ok(()) };
         let Some(channel) = self.trace.channels.get(id) else { return Ok(()) };
         stream.pass_pauses(&self.trace.pauses, self.trace.clock.shifted(state.began_ns))?;
         self.not_carried.merge(lttng::write_state(state, &self.trace, channel, stream)?);
         stream.flush()
+    }
+
+    /// Creates the stream of the state if it is not there.
+    pub(super) fn open_state_stream(&mut self, id: usize) -> Result<(), ExportError> {
+        if self.state.is_none() {
+            let stream = self.trace.stream(&self.dir, (id, 0), self.streams_begin, &self.shapes)?;
+            self.state = Some(stream);
+        }
+        Ok(())
     }
 
     fn all_streams(&mut self) -> impl Iterator<Item = &mut Stream> {
@@ -565,7 +558,7 @@ impl TraceWriter {
     }
 
     /// Opens a stream if it is not.
-    fn stream(&mut self, buffer: usize, cpu: u32) -> Result<(), ExportError> {
+    pub(super) fn stream(&mut self, buffer: usize, cpu: u32) -> Result<(), ExportError> {
         let id = self.channels.get(buffer).copied().filter(|_| cpu < CPUS_MAX);
         let id = id.filter(|id| *id < self.trace.channels.len());
         let Some(id) = id else {

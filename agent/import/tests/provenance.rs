@@ -573,8 +573,8 @@ fn a_trace_that_was_recorded_has_what_its_head_says() {
             ..ledger(Some(0))
         };
         let head = opened(&original(dir.path(), &[of_head]));
-        let out = Directory::open(dir.path()).unwrap();
-        let chunk = Chunk { dir: &out, name: "kernel", published: None, session: None };
+        let out = Directory::open(dir.path()).unwrap().create_dir("kernel").unwrap();
+        let chunk = Chunk { dir: &out, before: 0, published: None, session: None };
         let mut writer = TraceWriter::create((naming, Shapes::default()), (&head, 1000), chunk, &|_| {
             Some(ChannelContexts::default())
         })

@@ -117,8 +117,8 @@ fn imports_have_the_stacks_that_were_exported() {
 fn traces_that_are_written_meanwhile_have_the_stacks_of_exports() {
     let dir = tempfile::tempdir().unwrap();
     let head = original();
-    let out = Directory::open(dir.path()).unwrap();
-    let chunk = Chunk { dir: &out, name: "kernel", published: None, session: None };
+    let out = Directory::open(dir.path()).unwrap().create_dir("kernel").unwrap();
+    let chunk = Chunk { dir: &out, before: 0, published: None, session: None };
     let stacks = CallStacks { kernel: true, user: true };
     let contexts = |_: &str| Some(ChannelContexts { fields: "", stacks });
     let form = (Ctf::Lttng, Shapes::default());

@@ -11,6 +11,7 @@ use capture::{Done, Finished, Finisher, finish};
 use integration_tests::{
     analyses::{rows, tables},
     babeltrace, ctf,
+    dat::Dat,
     harness::{
         Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, files, is_getppid, program, reported,
         run, wait_for,
@@ -410,14 +411,13 @@ fn snapshots_are_traces() {
     assert!((11..=13).contains(&count(&lines, "sched_process_exec")), "what is held at the end: {lines:?}");
 }
 
-#[test]
-fn a_killed_recorder_leaves_what_was_written_and_what_is_recovered() {
-    let dir = tempfile::tempdir().unwrap();
+/// Records eleven events into `trace` below a directory, and kills the recorder when they are there.
+fn killed_trace(dir: &Path) -> PathBuf {
     let script = "for i in 1 2 3 4 5 6 7 8 9; do /bin/true; done; exec sleep 100 >/dev/null 2>&1";
     let args =
         ["record", "--format", "lttng", "-F", "-c", "-e", "sched:sched_process_exec", "sh", "-c", script];
-    let recording = Running::start(&mut agent(dir.path(), args));
-    let out = dir.path().join("trace");
+    let recording = Running::start(&mut agent(dir, args));
+    let out = dir.join("trace");
     wait_for("the events", || {
         let ended = run(&mut program("/".as_ref(), "babeltrace2", [&out]));
         let lines: Vec<String> = ended.out.lines().map(str::to_owned).collect();
@@ -425,9 +425,103 @@ fn a_killed_recorder_leaves_what_was_written_and_what_is_recovered() {
     });
     recording.signal(libc::SIGKILL);
     recording.wait();
-    run(&mut agent(dir.path(), ["recover", "trace/trace.dat.spool"])).says(&["trace.dat"]);
-    assert_eq!(Ledger::of(&out.join("trace.dat")).cpus("stored"), 11);
+    out
+}
+
+#[test]
+fn the_trace_of_a_killed_recorder_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = killed_trace(dir.path());
+    let kernel = out.join("kernel");
+    let before = uuid(&kernel);
+    run(&mut agent(dir.path(), ["recover", "trace/trace.dat.spool"])).expect(0);
+    assert_eq!(files(&out), ["kernel"]);
     assert_eq!(count(&babeltrace(&out).0, "sched_process_exec"), 11);
+    assert_eq!(uuid(&kernel), before);
+    let packets: Vec<[u64; 9]> =
+        (0..cpu_count()).flat_map(|cpu| index(&kernel.join(format!("index/channel0_{cpu}.idx")))).collect();
+    // Those of CPUs without events as well.
+    let [first, last] = [3, 4].map(|time| packets.iter().map(move |packet| packet[time]));
+    assert!(last.max().unwrap() - first.min().unwrap() < 600_000_000_000, "{packets:?}");
+}
+
+#[test]
+fn another_trace_in_the_place_of_one_that_was_begun_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = killed_trace(dir.path());
+    fs::rename(out.join("kernel"), dir.path().join("begun")).unwrap();
+    fs::create_dir(out.join("kernel")).unwrap();
+    fs::write(out.join("kernel/metadata"), "of another one").unwrap();
+    run(&mut agent(dir.path(), ["recover", "trace/trace.dat.spool"])).expect(0);
+    assert_eq!(files(&out), ["kernel", "trace.dat"]);
+    assert_eq!(fs::read(out.join("kernel/metadata")).unwrap(), b"of another one");
+    assert_eq!(Ledger::of(&out.join("trace.dat")).cpus("stored"), 11);
+}
+
+/// The numbered calls of traces of the format `ctf`, by thread, in the order of their times.
+fn numbered(out: &Path) -> BTreeMap<u32, Vec<u64>> {
+    let number = |line: &str, name: &str| -> u64 {
+        let (_, value) = line.split_once(&format!("{name} = ")).unwrap();
+        value.split([',', ' ']).next().unwrap().parse().unwrap()
+    };
+    let mut calls: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for line in babeltrace(out).0 {
+        calls.entry(number(&line, "common_pid") as u32).or_default().push(number(&line, "[0]"));
+    }
+    calls
+}
+
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    use super::*;
+
+    #[test]
+    fn each_event_of_killed_recorders_is_in_the_trace_once() {
+        for trial in 0..integration_tests::soak() as u64 {
+            killed(trial);
+        }
+    }
+}
+
+/// Kills a recorder that makes chunks, at another moment each time.
+fn killed(trial: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["record", "--format", "ctf", "-e", "raw_syscalls:sys_enter", "-f", "id == 110", "-o", "out"];
+    let mut command = agent(dir.path(), args);
+    command
+        .args(["--rotate-time", "100ms", "-b", "16M", "--compression", "none"])
+        .args(workload::command("numbered", dir.path()));
+    let mut recording = Running::start(&mut command);
+    let out = dir.path().join("out");
+    wait_for("chunks", || (closed(&out) > 1).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis((13 + trial * 37) % 100));
+    recording.signal(libc::SIGKILL);
+    wait_for("its end", || recording.has_ended().then_some(()));
+    workload::end_numbered(dir.path());
+    wait_for("the end of the calls", || dir.path().join("numbers.txt").exists().then_some(()));
+    let threads: BTreeMap<u32, u64> = workload::numbers_of(dir.path()).into_iter().collect();
+    run(agent(dir.path(), ["recover", "-q"]).arg(&out)).expect(0);
+    let mut calls = numbered(&out);
+    // Archives that the trace had not begun.
+    let has_end = |name: &String, end: &str| Path::new(name).extension().is_some_and(|of| of == end);
+    let (rest, traces): (Vec<String>, Vec<String>) =
+        files(&out).into_iter().partition(|name| has_end(name, "dat"));
+    assert!(!traces.iter().any(|name| has_end(name, "spool")), "{traces:?}");
+    for name in rest {
+        for record in Dat::open(&out.join(name)).records() {
+            let number = u64::from_le_bytes(record.bytes[16..24].try_into().unwrap());
+            calls.entry(record.pid()).or_default().push(number);
+        }
+    }
+    assert!(calls.values().map(Vec::len).sum::<usize>() > 10_000, "{traces:?}");
+    for (thread, mut calls) in calls.into_iter().filter(|(thread, _)| threads.contains_key(thread)) {
+        // Files are in no order.
+        calls.sort_unstable();
+        let all: Vec<u64> = (0..calls.len() as u64).collect();
+        assert_eq!(calls, all, "{trial}: of {thread}");
+    }
+    let uuids: BTreeSet<Vec<u8>> = chunks(&out).iter().map(|chunk| uuid(&chunk.join("kernel"))).collect();
+    assert_eq!(uuids.len(), 1);
 }
 
 #[test]
@@ -685,7 +779,7 @@ fn what_is_not_in_the_trace_stays_in_the_spool() {
     let finished = finish(recorded).unwrap();
     let notes = finished.notes.join("\n");
     assert!(
-        notes.contains("stored events are not in the trace") && notes.contains("tracer-agent recover"),
+        notes.contains("stored events are not in the trace") && notes.contains("tracer-agent recover -o"),
         "{notes}"
     );
     assert!(notes.contains("damaged places"), "{notes}");
@@ -693,8 +787,12 @@ fn what_is_not_in_the_trace_stays_in_the_spool() {
     let (lines, _) = babeltrace(&out);
     let calls = count(&lines, CALL);
     assert!(calls > 0 && calls < 20_000, "{calls}");
+    // What the trace has is not recovered again.
     run(&mut agent(dir.path(), ["recover", "out/trace.dat.spool"])).expect(0);
-    assert_eq!(Report::of(&out.join("trace.dat")).count(is_getppid), calls);
+    assert_eq!(files(&out), ["kernel", "trace.dat.spool"]);
+    assert_eq!(count(&babeltrace(&out).0, CALL), calls);
+    run(&mut agent(dir.path(), ["recover", "-o", "all.dat", "out/trace.dat.spool"])).expect(0);
+    assert_eq!(Report::of(&dir.path().join("all.dat")).count(is_getppid), calls);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, io, path::PathBuf};
 
-use super::CtfOutput;
+use super::{CtfOutput, begun::Places};
 use crate::ArchiveName;
 use ctf_writer::{ARCHIVES, KERNEL, UST};
 use recording::ExportError;
@@ -32,26 +32,49 @@ impl OpenChunk {
         Ok(Self { name: Some(name), dir })
     }
 
-    /// The same, which another process may have begun to write: what it has written is removed. All of it is
-    /// in the spool.
+    /// The same, which another process has begun to write: what it has written is removed. All of it is in
+    /// the spool. `places` are its directories if that process has ended; one that hands it over has them as
+    /// long as nobody else writes there.
     pub(super) fn create_again(
         output: &CtfOutput,
         archive: Option<ArchiveName>,
+        places: Option<&Places>,
     ) -> Result<Self, ExportError> {
-        let of_its_own = archive.filter(|name| name.number > 1).map(Self::name_of);
-        let dir = match &of_its_own {
-            None => output.dir.clone(),
-            Some(name) => match output.dir.open_dir(name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Self::create(output, archive);
-                }
-                opened => opened.map_err(ExportError::io("open", output.dir.join(name)))?,
-            },
+        let Some(name) = archive.filter(|name| name.number > 1).map(Self::name_of) else {
+            for domain in [KERNEL, UST] {
+                let removed = open_begun(&output.dir, domain, places)
+                    .and_then(|dir| dir.map_or(Ok(()), |dir| output.dir.remove_tree(domain, &dir)));
+                removed.map_err(ExportError::io("remove", output.dir.join(domain)))?;
+            }
+            return Ok(Self { name: None, dir: output.dir.clone() });
+        };
+        let begun = open_begun(&output.dir, &name, places);
+        let Some(dir) = begun.map_err(ExportError::io("open", output.dir.join(&name)))? else {
+            return Self::create(output, archive);
         };
         for domain in [KERNEL, UST] {
-            remove_own(&dir, domain).map_err(ExportError::io("remove", dir.join(domain)))?;
+            let removed = match dir.open_dir(domain) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                opened => opened.and_then(|of| dir.remove_tree(domain, &of)),
+            };
+            removed.map_err(ExportError::io("remove", dir.join(domain)))?;
         }
-        Ok(Self { name: of_its_own, dir })
+        Ok(Self { name: Some(name), dir })
+    }
+
+    /// Whether the directories that the chunk of an archive has in that of the trace are its own, or not
+    /// there.
+    pub(super) fn can_be_again(trace: &Directory, archive: Option<ArchiveName>, places: &Places) -> bool {
+        let is_own = |name: &str| open_begun(trace, name, Some(places)).is_ok();
+        match archive.filter(|name| name.number > 1) {
+            Some(archive) => is_own(&Self::name_of(archive)),
+            None => is_own(KERNEL) && is_own(UST),
+        }
+    }
+
+    /// Its name and directory, if it has one that is not the trace's.
+    pub(super) fn own(&self) -> Option<(&str, &Directory)> {
+        self.name.as_deref().map(|name| (name, &self.dir))
     }
 
     fn name_of(archive: ArchiveName) -> String {
@@ -87,9 +110,7 @@ impl Archives {
             }
         };
         let archives = self.dir.insert(archives);
-        let end = name.end_ns.unwrap_or(name.begin_ns);
-        let number = name.number.saturating_sub(1);
-        let closed = format!("{}-{}-{number}", utc::compact(name.begin_ns), utc::compact(end));
+        let closed = closed_name(name);
         let path = archives.join(&closed);
         let moved = match &chunk.name {
             Some(open) => bring((&output.dir, open), &chunk.dir, (archives, &closed)),
@@ -117,16 +138,68 @@ impl Archives {
     }
 }
 
-/// Removes a directory that is ours, if it is there.
-fn remove_own(from: &Directory, name: &str) -> io::Result<()> {
-    let dir = match from.open_dir(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+/// What the chunk of an archive is called among those that are closed.
+pub(super) fn closed_name(archive: ArchiveName) -> String {
+    let end = archive.end_ns.unwrap_or(archive.begin_ns);
+    let number = archive.number.saturating_sub(1);
+    format!("{}-{}-{number}", utc::compact(archive.begin_ns), utc::compact(end))
+}
+
+/// Whether there is a closed chunk of this name, which is ours.
+pub(super) fn is_closed(trace: &Directory, closed: &str) -> bool {
+    let opened = trace.open_dir(ARCHIVES).and_then(|archives| archives.open_dir(closed));
+    opened.and_then(|dir| is_own(&dir)).is_ok_and(|is_own| is_own)
+}
+
+/// Brings the directories of a chunk, all of which is written, to those that are closed, as far as that has
+/// not been done.
+pub(super) fn finish_closing(
+    trace: &Directory,
+    archive: ArchiveName,
+    (closed, places): (&str, &Places),
+) -> io::Result<()> {
+    let mut left = Vec::new();
+    for (name, birth) in places {
+        match trace.open_dir(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Another trace's has its name.
+            Ok(dir) if dir.birth()? != Some(*birth) => {}
+            opened => left.push((name, opened?)),
+        }
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    let archives = open_archives(trace)?;
+    let of_first = || match archives.create_dir(closed) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => archives.open_dir(closed),
+        created => created,
+    };
+    let to = if archive.number > 1 { None } else { Some(of_first()?) };
+    for (name, dir) in left {
+        let new = to.as_ref().map_or((&archives, closed), |to| (to, name.as_str()));
+        bring((trace, name), &dir, new)?;
+    }
+    archives.sync();
+    trace.sync();
+    Ok(())
+}
+
+/// Opens a directory of a chunk that was begun; `None` if it is not there.
+fn open_begun(trace: &Directory, name: &str, places: Option<&Places>) -> io::Result<Option<Directory>> {
+    let dir = match trace.open_dir(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    if !is_own(&dir)? {
-        return Err(io::Error::other("others can write to it"));
-    }
-    from.remove_tree(name, &dir)
+    let is_begun = match places {
+        None => is_own(&dir)?,
+        Some(places) => {
+            let birth = dir.birth()?;
+            let is_noted = places.iter().any(|(of, noted)| of == name && birth == Some(*noted));
+            is_noted || is_own(&dir)? && dir.names()?.is_empty()
+        }
+    };
+    if is_begun { Ok(Some(dir)) } else { Err(io::Error::other("it is not what was begun there")) }
 }
 
 /// Creates the directory of closed chunks. One that is there has to be ours.

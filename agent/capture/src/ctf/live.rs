@@ -8,14 +8,17 @@ use std::{
 };
 
 use super::{
-    CtfOptions, CtfOutput, Written, buffers,
-    chunks::{Archives, OpenChunk},
+    CtfOptions, CtfOutput, PUBLISHED, TRACE, Written,
+    begun::{Begun, Noted, Published},
+    buffers,
+    chunks::{Archives, OpenChunk, closed_name},
     followed::{Closed, Followed, Patience},
     ledger,
     parts::{Parts, Place},
+    recovered::Killed,
 };
 use crate::follow::{FollowError, Follower};
-use crate::{FinishError, Finished, Recorded, Spool, Stats};
+use crate::{FinishError, Finished, Recorded, Spool, SpoolError, Stats};
 use recording::sync_tree;
 
 /// How often it is looked for new events.
@@ -37,6 +40,8 @@ pub(crate) struct LiveTrace {
     is_told: bool,
     /// What the user should know of the archive at hand.
     notes: Vec<String>,
+    /// What is known of an archive whose recorder was killed.
+    killed: Option<Killed>,
 }
 
 /// What is written.
@@ -60,7 +65,13 @@ impl LiveTrace {
             given_up: None,
             is_told: false,
             notes: Vec::new(),
+            killed: None,
         }
+    }
+
+    /// The trace of a recorder that was killed.
+    pub(super) fn of_killed(output: CtfOutput, killed: Killed) -> Self {
+        Self { killed: Some(killed), ..Self::new(output) }
     }
 
     /// Takes what follows the archive that is recorded to after those that are closed. Without it, the
@@ -68,7 +79,16 @@ impl LiveTrace {
     pub(crate) fn follow(&mut self, follower: Result<Follower, FollowError>) {
         match follower {
             _ if self.given_up.is_some() => {}
-            Ok(follower) => self.followed = Some(Followed::new(follower)),
+            Ok(follower) => {
+                // Who takes over before anything of it is written goes on with the same trace.
+                let state = self.trace.as_ref().map(|trace| trace.writer.state());
+                let noted =
+                    state.map(|state| Noted::begin(follower.files(), &self.output, Some(state), None));
+                if let Some(Err(error)) = noted {
+                    self.notes.push(format!("after a crash, another trace begins here: {error}"));
+                }
+                self.followed = Some(Followed::new(follower));
+            }
             Err(error) => self.notes.push(format!("the trace was not written meanwhile: {error}")),
         }
     }
@@ -175,6 +195,7 @@ impl LiveTrace {
         self.tail(Patience::Over)?;
         let fell_behind = self.followed.as_ref().map_or(0, |followed| followed.follower.fell_behind());
         let empty = || FollowError::Empty { path: spool.dir().to_owned() };
+        let is_damaged = self.killed.as_ref().is_some_and(|killed| killed.is_damaged);
         let Some(OpenTrace { writer, chunk, events_before }) = &mut self.trace else {
             return Err(empty().into());
         };
@@ -187,7 +208,8 @@ impl LiveTrace {
             write_in_memory(&spool, in_memory, writer)?;
         }
         let counted = ledger(&manifest, &Stats { channels, ..stats.clone() });
-        let end = stats.covered.map_or(0, |(_, to)| to);
+        let last = self.killed.as_ref().and_then(|killed| killed.last_ns);
+        let end = stats.covered.map(|(_, to)| to).or(last).unwrap_or(0).max(self.output.begin_ns);
         followed.end(writer, &Closed { end, ledger: &counted, manifest: &manifest })?;
         let events = writer.events() - *events_before;
         *events_before = writer.events();
@@ -197,12 +219,21 @@ impl LiveTrace {
         let file_bytes = domains.iter().map(|(_, dir)| sync_tree(dir)).sum::<Result<u64, _>>()?;
         chunk.dir().sync();
         let archive = manifest.archive.filter(|name| name.number > 1 || !is_last);
+        spool.release_reserve();
+        // From here on nothing is written of the spool again, also if this process is killed.
+        let written = Written { events, fell_behind, is_damaged };
+        let is_kept = written.has_less(&spool, &stats, &mut notes);
+        let places = writer.place().noted().map(|noted| noted.places().clone()).unwrap_or_default();
+        let published = Published { closed: archive.map(closed_name), places, is_kept };
+        published.store(spool.files()).map_err(SpoolError::io("write", spool.file(PUBLISHED)))?;
         let path = match archive {
             Some(name) => self.archives.add(&self.output, (chunk, &domains), name)?,
             None => self.output.dir().path().to_owned(),
         };
         self.output.publication.close_chunk(manifest.archive.and_then(|name| name.end_ns));
-        Written { events, fell_behind }.conclude(spool, &stats, &mut notes);
+        if !is_kept {
+            super::remove(spool, &mut notes);
+        }
         Ok(Finished { path, file_bytes, stats, notes })
     }
 
@@ -214,20 +245,31 @@ impl LiveTrace {
         let Some(head) = followed.head() else { return Ok(None) };
         if looked.is_first {
             let archive = followed.follower.manifest().archive;
-            let chunk = if self.trace.is_none() && self.output.is_begun {
-                OpenChunk::create_again(&self.output, archive)?
+            let spool = followed.follower.files().clone();
+            // What another process has begun.
+            let goes_on = self.trace.is_none() && self.output.is_begun;
+            let before = if goes_on {
+                Begun::load(&spool).map_err(SpoolError::io("read", spool.join(TRACE)))?
+            } else {
+                None
+            };
+            let chunk = if goes_on {
+                let places = before.as_ref().and_then(Begun::known_places);
+                OpenChunk::create_again(&self.output, archive, places)?
             } else {
                 OpenChunk::create(&self.output, archive)?
             };
+            let before = before.and_then(|before| before.parts);
+            let state = self.trace.as_ref().map(|trace| trace.writer.state()).or_else(|| before.clone());
+            let noted = Noted::begin(&spool, &self.output, state, chunk.own());
+            let noted = noted.map_err(SpoolError::io("write", spool.join(TRACE)))?;
             let publication = &self.output.publication;
             publication.begin_chunk(archive.map_or(1, |name| name.number), archive.map(|name| name.begin_ns));
             let manifest = followed.follower.manifest();
             let published = Some(Arc::clone(publication));
-            let place = Place::new(
-                (chunk.dir().clone(), self.output.options()),
-                published,
-                followed.follower.files().clone(),
-            );
+            let chunks_before = archive.map_or(0, |name| name.number.saturating_sub(1));
+            let noted = (spool.clone(), Some(noted), chunks_before);
+            let place = Place::new((chunk.dir().clone(), self.output.options()), published, noted);
             if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {
                 writer.next_chunk(place, (head, manifest))?;
                 *open = Some(chunk);
@@ -237,7 +279,23 @@ impl LiveTrace {
                     publication.begin_partial();
                 }
                 let shapes = self.output.options.shapes.clone();
-                let writer = Parts::create(&self.output, shapes, (head, manifest), place)?;
+                let place = (place, before.as_ref());
+                let mut writer = Parts::create(&self.output, shapes, (head, manifest), place)?;
+                if writer.has_begun_again() {
+                    self.notes.push(
+                        "from here on it is another trace, as what describes its events has changed"
+                            .to_owned(),
+                    );
+                } else if goes_on && before.is_none() && chunks_before != 0 {
+                    self.notes.push(
+                        "from here on it is another trace, as nothing is noted of the one before".to_owned(),
+                    );
+                }
+                if before.is_none() || writer.has_begun_again() {
+                    let state = writer.state_of_begin(before.as_ref());
+                    let noted = writer.place().noted().map_or(Ok(()), |noted| noted.describe(state));
+                    noted.map_err(SpoolError::io("write", spool.join(TRACE)))?;
+                }
                 self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
             }
         }

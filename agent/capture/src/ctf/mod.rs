@@ -6,6 +6,8 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `begun` | what the spool has of the trace |
+//! | `recovered` | the trace of an archive whose recorder was killed |
 //! | `live` | the trace of a recording, from its beginning to its last archive |
 //! | `chunks` | the directories of its chunks |
 //! | `parts` | the traces that are written: of what all share, and of users and processes |
@@ -14,10 +16,12 @@
 //!
 //! Those who send a trace on while it is written are told by its [`Publication`].
 
+mod begun;
 mod chunks;
 mod followed;
 mod live;
 mod parts;
+mod recovered;
 mod snapshot;
 
 use std::{
@@ -31,7 +35,12 @@ use std::{
 };
 
 pub use self::chunks::open_archives;
-pub(super) use self::{live::LiveTrace, snapshot::snapshot};
+pub(super) use self::{
+    begun::{NAME as TRACE, PUBLISHED},
+    live::LiveTrace,
+    recovered::{Killed, begun_beside, has_second, recover},
+    snapshot::snapshot,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Manifest, Spool, Stats};
@@ -134,14 +143,13 @@ impl CtfOutput {
     /// Goes on with one that another process has written to.
     pub(super) fn take_over(handed: HandedTrace, dir: Directory) -> Self {
         let HandedTrace { options, begin_ns } = handed;
-        Self {
-            dir,
-            options: Arc::new(options),
-            begin_ns,
-            held: Arc::default(),
-            is_begun: true,
-            publication: Arc::default(),
-        }
+        Self::begun(dir, options, begin_ns)
+    }
+
+    /// One that another process has written to.
+    fn begun(dir: Directory, options: CtfOptions, begin_ns: u64) -> Self {
+        let (options, held, publication) = (Arc::new(options), Arc::default(), Arc::default());
+        Self { dir, options, begin_ns, held, is_begun: true, publication }
     }
 
     /// How it is written.
@@ -204,12 +212,14 @@ struct Written {
     events: u64,
     /// Those that a size limit removed before they were read.
     fell_behind: u64,
+    /// Whether the spool has parts that cannot be read.
+    is_damaged: bool,
 }
 
 impl Written {
-    /// Removes the spool if the trace has all that it has. Adds what the user should know.
-    fn conclude(self, spool: Spool, stats: &Stats, notes: &mut Vec<String>) {
-        let Self { events, fell_behind } = self;
+    /// Whether the spool has more than the trace, and is to be kept. Adds what the user should know.
+    fn has_less(&self, spool: &Spool, stats: &Stats, notes: &mut Vec<String>) -> bool {
+        let Self { events, fell_behind, is_damaged } = *self;
         if fell_behind != 0 {
             notes.push(format!(
                 "{fell_behind} events are not in the trace: the recording's size limit removed them before they were written"
@@ -219,17 +229,25 @@ impl Written {
         let stored =
             stored.fold(0_u64, |sum, of| sum.saturating_add(of.events).saturating_add(of.capped_events));
         let missing = stored.saturating_sub(events.saturating_add(fell_behind));
+        let dir = spool.dir().display();
         if missing != 0 {
-            let dir = spool.dir().display();
             notes.push(format!(
                 "{missing} of {stored} stored events are not in the trace; {dir} is kept, which has all of them: \
-                 `tracer-agent recover {dir}` makes a trace.dat of it"
+                 `tracer-agent recover -o FILE {dir}` makes a file of it"
             ));
-            return;
+        } else if is_damaged {
+            notes.push(format!(
+                "parts of the recording are damaged and not in the trace; {dir} is kept with them"
+            ));
         }
-        if let Err(error) = spool.remove() {
-            // The trace is complete and in its place.
-            notes.push(error.to_string());
-        }
+        missing != 0 || is_damaged
+    }
+}
+
+/// Removes the spool of an archive that is in its trace.
+fn remove(spool: Spool, notes: &mut Vec<String>) {
+    if let Err(error) = spool.remove() {
+        // The trace is complete and in its place.
+        notes.push(error.to_string());
     }
 }

@@ -6,16 +6,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{CtfOptions, CtfOutput};
+use serde::{Deserialize, Serialize};
+
+use super::{CtfOptions, CtfOutput, begun::Noted};
 use crate::{Manifest, RecordedChannel, RecordedSet, sets};
 use ctf_writer::{
     CallStacks, ChannelContexts, Chunk, Ctf, KERNEL, Owner, Process, Publication, Shapes, Taken,
-    TraceSession, TraceWriter,
+    TraceSession, TraceState, TraceWriter,
 };
-use kernel::proc;
+use kernel::{cpus::Cpus, proc};
 use recording::survey::lost_by_cpu;
 use recording::{ExportError, NotCarried, TraceFile};
-use spec::{OwnRings, StackKind};
+use spec::{CHANNELS_MAX, OwnRings, StackKind};
 use stdx::output::Directory;
 use tracedat::initial_state::InitialState;
 use tracedat::ledger::{Ledger, Pause};
@@ -46,6 +48,30 @@ pub(super) struct Parts {
     /// Records in traces that are gone.
     written_before: u64,
     not_carried: NotCarried,
+    /// Whether a trace began here that should have gone on.
+    has_begun_again: bool,
+}
+
+/// What the traces are as a chunk begins.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct PartsState {
+    shared: Option<TraceState>,
+    owned: Vec<(Owner, TraceState)>,
+}
+
+impl PartsState {
+    /// Whether it can be that of a recording: it is in the spool, which is its owner's.
+    fn is_of(&self, manifest: &Manifest) -> bool {
+        let cpus = Cpus::read().map_or(0, |cpus| cpus.table_len() as u32).min(manifest.cpu_count);
+        let owners: BTreeSet<&Owner> = self.owned.iter().map(|(owner, _)| owner).collect();
+        let streams: usize = self.owned.iter().map(|(_, state)| state.streams()).sum();
+        // One channel has the state.
+        self.shared.iter().all(|state| state.is_within(CHANNELS_MAX + 1, cpus))
+            && owners.len() == self.owned.len()
+            && owners.len() <= sets::SETS_MAX
+            && self.owned.iter().all(|(_, state)| state.is_within(CHANNELS_MAX, cpus))
+            && streams <= sets::RINGS_MAX.saturating_mul(CHANNELS_MAX)
+    }
 }
 
 /// Where the records of a buffer go.
@@ -70,7 +96,7 @@ fn stacks(channel: &RecordedChannel) -> CallStacks {
 }
 
 /// A chunk of the recording.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Place {
     /// Its directory.
     pub(super) dir: Directory,
@@ -81,47 +107,63 @@ pub(super) struct Place {
     session: Option<TraceSession>,
     /// The directories in it, by their paths.
     dirs: BTreeMap<String, Directory>,
+    /// What the spool has of it, unless it is a snapshot.
+    noted: Option<Noted>,
+    /// How many chunks are before it. The directories of the first one are in that of the trace.
+    before: u64,
 }
 
 impl Place {
     pub(super) fn new(
         (dir, options): (Directory, &CtfOptions),
         published: Option<Arc<Publication>>,
-        spool: Directory,
+        (spool, noted, before): (Directory, Option<Noted>, u64),
     ) -> Self {
-        Self { dir, published, spool, session: options.session.clone(), dirs: BTreeMap::new() }
+        let (session, dirs) = (options.session.clone(), BTreeMap::new());
+        Self { dir, published, spool, session, dirs, noted, before }
+    }
+
+    /// What the spool has of it.
+    pub(super) fn noted(&mut self) -> Option<&mut Noted> {
+        self.noted.as_mut()
     }
 
     /// What the trace of this path is a part of, whose directory is one of these.
-    fn chunk<'c>(&'c self, dir: &'c Directory, (name, path): (&'c str, &'c str)) -> Chunk<'c> {
+    fn chunk<'c>(&'c self, dir: &'c Directory, path: &'c str) -> Chunk<'c> {
         let published = self.published.as_ref().map(|publication| (publication, path));
-        Chunk { dir, name, published, session: self.session.as_ref() }
+        Chunk { dir, before: self.before, published, session: self.session.as_ref() }
     }
 
-    /// The directory of this path in it, which is created if it is not there.
-    fn dir_of(&mut self, path: &[String]) -> Result<Directory, ExportError> {
+    /// Creates the directory of a trace, and those above it that are not there.
+    fn create_dir(&mut self, path: &[String]) -> Result<Directory, ExportError> {
         let mut dir = self.dir.clone();
         for (depth, name) in path.iter().enumerate() {
-            dir = match self.dirs.entry(path[..=depth].join("/")) {
-                Entry::Occupied(there) => there.get().clone(),
-                Entry::Vacant(free) => {
-                    let made = dir.create_dir(name).map_err(ExportError::io("create", dir.join(name)))?;
-                    free.insert(made).clone()
-                }
-            };
+            let path = path[..=depth].join("/");
+            if let Some(there) = self.dirs.get(&path) {
+                dir = there.clone();
+                continue;
+            }
+            dir = dir.create_dir(name).map_err(ExportError::io("create", dir.join(name)))?;
+            // Before anything is in it: what is found there later is known to be of this chunk.
+            if let Some(noted) = self.noted.as_mut().filter(|_| self.before == 0 && depth == 0) {
+                noted.add_place(name, &dir).map_err(ExportError::io("note", dir.path()))?;
+            }
+            self.dirs.insert(path, dir.clone());
         }
         Ok(dir)
     }
 }
 
 impl Parts {
-    /// Begins the traces of a recording, of which this head describes the events.
+    /// Begins the traces of a recording, of which this head describes the events, or goes on with those of a
+    /// chunk before, or of this one, that another process has written.
     pub(super) fn create(
         output: &CtfOutput,
         shapes: Shapes,
         (head, manifest): (&TraceFile, &Manifest),
-        place: Place,
+        (place, before): (Place, Option<&PartsState>),
     ) -> Result<Self, ExportError> {
+        let known = before.filter(|before| before.is_of(manifest));
         let mut parts = Self {
             format: (output.options.naming, shapes),
             begin_ns: output.begin_ns,
@@ -136,6 +178,7 @@ impl Parts {
             streams_told: 0,
             written_before: 0,
             not_carried: NotCarried::default(),
+            has_begun_again: known.is_none() && before.is_some(),
         };
         // A file has the buffer without a name in any case; a trace has it only if it is recorded.
         let wanted = |name: &str| match manifest.channels.iter().find(|of| of.name == name) {
@@ -146,14 +189,74 @@ impl Parts {
         };
         let is_owned = !manifest.channels.is_empty() && manifest.channels.iter().all(|of| of.set.is_some());
         if !is_owned {
-            let chunk = parts.place.chunk(&parts.place.dir, (KERNEL, KERNEL));
+            let dir = parts.place.create_dir(&[KERNEL.to_owned()])?;
+            let chunk = parts.place.chunk(&dir, KERNEL);
             let (naming, shapes) = &parts.format;
             let begin = (head, parts.begin_ns);
-            let writer = TraceWriter::create((*naming, shapes.clone()), begin, chunk, &wanted)?;
-            parts.place.dirs.insert(KERNEL.to_owned(), writer.dir().clone());
-            parts.shared = Some(writer);
+            let format = || (*naming, shapes.clone());
+            let state = known.and_then(|known| known.shared.as_ref());
+            let goes_on =
+                state.map(|state| TraceWriter::go_on(format(), begin, chunk, (state, None), &wanted));
+            let writer = goes_on.transpose()?.flatten();
+            parts.has_begun_again |= known.is_some() && writer.is_none();
+            parts.shared = Some(match writer {
+                Some(writer) => writer,
+                None => TraceWriter::create(format(), begin, chunk, &wanted)?,
+            });
+        }
+        for (owner, state) in known.into_iter().flat_map(|known| &known.owned) {
+            let path = owner.path();
+            let dir = parts.place.create_dir(&path)?;
+            let path = path.join("/");
+            let chunk = parts.place.chunk(&dir, &path);
+            let (naming, shapes) = &parts.format;
+            let begin = (head, parts.begin_ns);
+            let format = || (*naming, shapes.clone());
+            let writer = TraceWriter::go_on(format(), begin, chunk, (state, Some(owner)), &|_| None)?;
+            parts.has_begun_again |= writer.is_none();
+            let writer = match writer {
+                Some(writer) => writer,
+                None => TraceWriter::of_programs(format(), begin, chunk, owner)?,
+            };
+            parts.owned.insert(owner.clone(), writer);
         }
         Ok(parts)
+    }
+
+    /// What the traces are at the begin of the next chunk, as [`TraceWriter::state`].
+    pub(super) fn state(&self) -> PartsState {
+        let owned = self.owned.iter().filter(|(owner, _)| !has_ended(owner));
+        PartsState {
+            shared: self.shared.as_ref().map(TraceWriter::state),
+            owned: owned.map(|(owner, writer)| (owner.clone(), writer.state())).collect(),
+        }
+    }
+
+    /// What traces are that were begun in this chunk, or that go on in it with `before`.
+    pub(super) fn state_of_begin(&self, before: Option<&PartsState>) -> PartsState {
+        let shared = before.and_then(|before| before.shared.as_ref());
+        let owned: BTreeMap<&Owner, &TraceState> = before
+            .into_iter()
+            .flat_map(|before| &before.owned)
+            .map(|(owner, state)| (owner, state))
+            .collect();
+        let of_owner = |(owner, writer): (&Owner, &TraceWriter)| {
+            (owner.clone(), writer.state_of_begin(owned.get(owner).copied()))
+        };
+        PartsState {
+            shared: self.shared.as_ref().map(|writer| writer.state_of_begin(shared)),
+            owned: self.owned.iter().map(of_owner).collect(),
+        }
+    }
+
+    /// The chunk that is written.
+    pub(super) fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
+
+    /// Whether a trace began here that should have gone on.
+    pub(super) fn has_begun_again(&self) -> bool {
+        self.has_begun_again
     }
 
     /// Goes on in another chunk.
@@ -166,14 +269,9 @@ impl Parts {
         self.newest = None;
         self.pauses.clear();
         if let Some(writer) = &mut self.shared {
-            writer.next_chunk(self.place.chunk(&self.place.dir, (KERNEL, KERNEL)), head)?;
-            self.place.dirs.insert(KERNEL.to_owned(), writer.dir().clone());
+            let dir = self.place.create_dir(&[KERNEL.to_owned()])?;
+            writer.next_chunk(self.place.chunk(&dir, KERNEL), head)?;
         }
-        // A process that has ended has nothing in the chunks that begin then.
-        let has_ended = |owner: &Owner| match owner {
-            Owner::Process(Some(process)) => proc::comm_of(process.id).is_err(),
-            _ => false,
-        };
         let gone: Vec<Owner> = self.owned.keys().filter(|owner| has_ended(owner)).cloned().collect();
         for mut writer in gone.iter().filter_map(|owner| self.owned.remove(owner)) {
             self.written_before += writer.events();
@@ -181,9 +279,8 @@ impl Parts {
         }
         for (owner, writer) in &mut self.owned {
             let path = owner.path();
-            let Some((name, above)) = path.split_last() else { continue };
-            let dir = self.place.dir_of(above)?;
-            writer.next_chunk(self.place.chunk(&dir, (name, &path.join("/"))), head)?;
+            let dir = self.place.create_dir(&path)?;
+            writer.next_chunk(self.place.chunk(&dir, &path.join("/")), head)?;
         }
         // Sets stay whose they are, but those of traces that are gone have to be found again.
         let before = std::mem::replace(&mut self.routes, routes(manifest));
@@ -246,10 +343,9 @@ impl Parts {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
                 let path = whose.path();
-                let Some((name, above)) = path.split_last() else { return Ok(()) };
-                let dir = self.place.dir_of(above)?;
+                let dir = self.place.create_dir(&path)?;
                 let path = path.join("/");
-                let chunk = self.place.chunk(&dir, (name, &path));
+                let chunk = self.place.chunk(&dir, &path);
                 let (naming, shapes) = &self.format;
                 let begin = (head, self.begin_ns);
                 let mut writer = TraceWriter::of_programs((*naming, shapes.clone()), begin, chunk, &whose)?;
@@ -393,6 +489,14 @@ impl Parts {
     }
 }
 
+/// Whether it is a process that has ended, which has nothing in the chunks that begin then.
+fn has_ended(owner: &Owner) -> bool {
+    match owner {
+        Owner::Process(Some(process)) => proc::comm_of(process.id).is_err(),
+        _ => false,
+    }
+}
+
 /// Lets streams that are new from now on begin no earlier than what others may have read.
 fn begin_streams(writer: &mut TraceWriter, told_until: Option<u64>) {
     if let Some(until) = told_until {
@@ -499,8 +603,9 @@ mod tests {
             is_begun: false,
             publication: Arc::default(),
         };
-        let place = Place::new((dir_of("trace"), output.options()), Some(Arc::default()), dir_of("spool"));
-        let mut parts = Parts::create(&output, Shapes::default(), (&head, &manifest), place).unwrap();
+        let spool = (dir_of("spool"), None, 0);
+        let place = Place::new((dir_of("trace"), output.options()), Some(Arc::default()), spool);
+        let mut parts = Parts::create(&output, Shapes::default(), (&head, &manifest), (place, None)).unwrap();
         let ledger = Ledger { cpus, ..Ledger::default() };
         parts.end_chunk((9_000, &ledger), (&head, &[]), &closed(of)).unwrap();
         let row = |path: &str, of: summary::Stream| (path.to_owned(), of.name, of.discarded);

@@ -46,7 +46,9 @@ pub(crate) fn snapshot(
     };
     let file_bytes = sync_tree(&dir)?;
     parent.sync();
-    written.conclude(spool, &stats, &mut notes);
+    if !written.has_less(&spool, &stats, &mut notes) {
+        super::remove(spool, &mut notes);
+    }
     Ok(Finished { path: parent.join(&name), file_bytes, stats, notes })
 }
 
@@ -87,8 +89,10 @@ fn write(
         return Err(FollowError::Empty { path: spool.dir().to_owned() }.into());
     };
     let known = followed.follower.manifest();
-    let place = Place::new((dir.clone(), output.options()), None, followed.follower.files().clone());
-    let mut writer = Parts::create(output, output.options.shapes.in_one_file(), (head, known), place)?;
+    let spool = (followed.follower.files().clone(), None, 0);
+    let place = Place::new((dir.clone(), output.options()), None, spool);
+    let shapes = output.options.shapes.in_one_file();
+    let mut writer = Parts::create(output, shapes, (head, known), (place, None))?;
     let channels = known.channels.clone();
     followed.put_states(&mut writer)?;
     followed.write(&mut writer, &mut |_, _| Ok(true))?;
@@ -96,5 +100,6 @@ fn write(
     let counted = ledger(manifest, &Stats { channels, ..stats.clone() });
     followed.end(&mut writer, &Closed { end, ledger: &counted, manifest })?;
     let notes = notes(&writer.take_not_carried());
-    Ok((Written { events: writer.events(), fell_behind: followed.follower.fell_behind() }, notes))
+    let (events, fell_behind) = (writer.events(), followed.follower.fell_behind());
+    Ok((Written { events, fell_behind, is_damaged: false }, notes))
 }

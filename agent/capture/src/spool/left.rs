@@ -18,12 +18,12 @@ use super::{
 };
 use crate::finish::moving;
 use crate::finish::moving::DRAFT;
-use crate::{counts, pauses, state, symbols, user_symbols};
+use crate::{counts, ctf, pauses, state, symbols, user_symbols};
 use stdx::output::Directory;
 
 /// What else is in spools (`docs/architecture.md`, "The spool"); files that are being written have `.new`
 /// behind their names.
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "manifest",
     "names",
     LOCK,
@@ -32,6 +32,8 @@ const FILES: [&str; 11] = [
     counts::NAME,
     moving::JOURNAL,
     pauses::NAME,
+    ctf::PUBLISHED,
+    ctf::TRACE,
     state::NAME,
     symbols::NAME,
     user_symbols::MAPPINGS,

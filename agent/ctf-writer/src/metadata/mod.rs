@@ -11,6 +11,7 @@ mod tsdl;
 
 use std::fmt::Write as _;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -128,6 +129,13 @@ impl Told {
         }
         text
     }
+}
+
+/// A number that is the same for traces with the same declarations of streams and events.
+pub(super) fn sum_of_declarations(trace: &Trace) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    Told { is_begun: true, events: Vec::new() }.more(trace).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Metadata {

@@ -16,6 +16,7 @@ use rustix::fs::{
     fstatvfs, fsync, mkdirat, openat, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::{FileMode, libc_mode::OTHERS_WRITE, own_user};
 
@@ -43,6 +44,15 @@ impl Identity {
     pub fn of_file(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::of(&fstat(file)?))
     }
+}
+
+/// What a directory is, for processes that come later: its inode, which another one may have when it has
+/// gone, and when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Birth {
+    ino: u64,
+    seconds: i64,
+    nanoseconds: u32,
 }
 
 /// A directory, by descriptor. Clones share it.
@@ -131,6 +141,18 @@ impl Directory {
     /// The identity of the directory.
     pub fn identity(&self) -> io::Result<Identity> {
         Identity::of_file(&self.fd)
+    }
+
+    /// What it is, for processes that come later; `None` if its file system does not know when it was made.
+    ///
+    /// # Errors
+    /// Its status cannot be read.
+    pub fn birth(&self) -> io::Result<Option<Birth>> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = statx(&self.fd, "", AtFlags::EMPTY_PATH, wanted)?;
+        let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(wanted);
+        let (ino, at) = (found.stx_ino, found.stx_btime);
+        Ok(is_known.then_some(Birth { ino, seconds: at.tv_sec, nanoseconds: at.tv_nsec }))
     }
 
     /// Bytes that are free on its file system.
@@ -310,6 +332,19 @@ impl Directory {
     pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open_file(name)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The content of a file of at most `max` bytes.
+    ///
+    /// # Errors
+    /// As for [`Directory::read`], or it is longer.
+    pub fn read_within(&self, name: impl AsRef<OsStr>, max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open_file(name)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > max {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {max} bytes")));
+        }
         Ok(bytes)
     }
 

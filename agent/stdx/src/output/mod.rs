@@ -29,7 +29,7 @@ use rustix::fs::{FileType, Stat, StatxAttributes};
 use rustix::thread::CapabilitySet;
 
 pub use directory::Directory;
-pub use directory::{Identity, MODE_PRIVATE};
+pub use directory::{Birth, Identity, MODE_PRIVATE};
 pub use lock::{LockedFile, is_ending};
 pub use mode::{FileMode, FileModeError};
 pub use resolve::{Links, Resolved, resolve};

@@ -57,6 +57,27 @@ mod soak {
         let times = integration_tests::soak() as u64;
         replaced(5 * times.max(1), Some(CALLS_A_SECOND));
     }
+
+    #[test]
+    fn a_trace_goes_on_over_many_daemons() {
+        let mut daemon = Daemon::start_supervised();
+        let dir = daemon.path().join("out");
+        let mut caller = Caller::start();
+        traces::begin(&daemon, &json!({"mode": {"local": {"output": dir}}}), &caller);
+        let times = 3 * integration_tests::soak() as u64;
+        for time in 0..times {
+            caller.call(1000);
+            daemon.replace();
+            caller.call(1000);
+            if time % 3 == 2 {
+                daemon.tell("POST", "/v1/sessions/one/rotations", None);
+            }
+        }
+        caller.settle();
+        daemon.tell("DELETE", "/v1/sessions/one", None);
+        assert_eq!((traces::found(&dir), uuids(&dir).len()), (2000 * times, 1));
+        daemon.stop().expect(0);
+    }
 }
 
 /// Replaces a daemon so often, while calls are made: so many a second, of which none may be lost, or as many
@@ -233,6 +254,19 @@ fn a_daemon_that_is_killed_or_stopped_after_it_leaves_what_any_leaves() {
     assert_eq!(found(&files(&dir)), 2000);
 }
 
+/// The UUIDs of the metadata below a directory.
+fn uuids(dir: &std::path::Path) -> BTreeSet<Vec<u8>> {
+    let mut found = BTreeSet::new();
+    for path in files(dir) {
+        if path.is_dir() {
+            found.append(&mut uuids(&path));
+        } else if path.ends_with("metadata") {
+            found.insert(std::fs::read(path).unwrap()[4..20].to_vec());
+        }
+    }
+    found
+}
+
 #[test]
 fn a_trace_goes_on_with_the_next_daemon() {
     let mut daemon = Daemon::start_supervised();
@@ -248,12 +282,13 @@ fn a_trace_goes_on_with_the_next_daemon() {
     caller.settle();
     daemon.tell("POST", "/v1/sessions/one/stop", None);
     assert_eq!(traces::found(&dir), 3000);
+    let begun = uuids(&dir);
     let written = || std::fs::metadata(dir.join("kernel/metadata")).and_then(|file| file.modified()).ok();
     let before = written();
     daemon.replace();
-    // The next daemon writes the chunk anew that is not closed yet: until it has begun to, the one of before
+    // The next daemon writes the chunk again that is not closed yet: until it has begun to, the one of before
     // is there.
-    wait_for("another trace of a session that is stopped", || {
+    wait_for("the trace of a session that is stopped", || {
         written().filter(|time| Some(*time) != before).map(|_| ())
     });
     traces::wait_for_calls(&dir, 3000);
@@ -273,6 +308,29 @@ fn a_trace_goes_on_with_the_next_daemon() {
     let archives = files(&dir.join("archives"));
     let counts: Vec<u64> = archives.iter().map(|archive| traces::found(archive)).collect();
     assert_eq!(counts, [3400, 2400, 500], "{archives:?}");
+    assert_eq!(files(&dir), [dir.join("archives")]);
+    // All chunks are one trace, whose packets are counted over them.
+    assert_eq!((traces::found(&dir), uuids(&dir)), (6300, begun));
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_trace_is_finished_by_the_daemon_after_one_that_was_killed() {
+    let mut daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    traces::begin(&daemon, &json!({"mode": {"local": {"output": dir}}}), &caller);
+    caller.call(700);
+    daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    caller.call(2000);
+    caller.settle();
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    assert_eq!(traces::found(&dir), 2700);
+    let begun = uuids(&dir);
+    daemon.kill();
+    daemon.start_again();
+    wait_for_recovery(&daemon);
+    assert_eq!((traces::found(&dir), uuids(&dir)), (2700, begun));
     assert_eq!(files(&dir), [dir.join("archives")]);
     daemon.stop().expect(0);
 }
