@@ -150,8 +150,19 @@ fn channels_of_the_daemon_declare_their_contexts_before_their_events() {
     for name in ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"] {
         daemon.tell("POST", &format!("{CHANNEL}/rules"), Some(&rule(name)));
     }
-    caller.call(100);
-    caller.settle();
+    // Declarations of a trace that has begun stay.
+    for stops in [false, true] {
+        if stops {
+            caller.call(100);
+            caller.settle();
+            daemon.tell("POST", "/v1/sessions/one/stop", None);
+        }
+        let late = daemon.ask("POST", &format!("{CHANNEL}/contexts"), Some(&json!({"contexts": ["uid"]})));
+        assert_eq!((late.0, &late.1["code"]), (409, &json!("already_started")));
+        let late =
+            daemon.ask("POST", "/v1/sessions/one/domains/kernel/channels", Some(&json!({"name": "late"})));
+        assert_eq!((late.0, &late.1["code"]), (409, &json!("already_started")));
+    }
     daemon.tell("DELETE", "/v1/sessions/one", None);
     assert!(out.join("kernel/channel0_0").exists(), "it keeps its name");
     // Beside it there is the stream of the state dump.

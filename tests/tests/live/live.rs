@@ -333,10 +333,6 @@ fn a_session_is_read_from_before_its_start_to_its_end() {
     call_around(&mut caller, 100);
     tell("POST", "/rotations");
     call_around(&mut caller, 200);
-    // A channel more, which is a recording of its own.
-    daemon.tell("POST", CHANNELS, Some(&json!({"name": "late"})));
-    daemon.tell("POST", &format!("{CHANNELS}/late/rules"), Some(&rule("raw_syscalls:sys_exit")));
-    call_around(&mut caller, 100);
     tell("POST", "/stop");
     tell("POST", "/start");
     call_around(&mut caller, 200);

@@ -242,6 +242,15 @@ impl Model {
         Ok(())
     }
 
+    /// Whether channels and contexts can be added. Readers take the declarations of a trace's streams
+    /// once, so that those of one that has begun stay, as LTTng's.
+    fn check_streams(&self) -> Checked {
+        let has_trace = self.was_started
+            && self.session.summary.format == Format::Lttng
+            && self.channels().next().is_some();
+        if has_trace { Err(Code::AlreadyStarted.into()) } else { Ok(()) }
+    }
+
     /// Adds a channel, with its first rules.
     pub(crate) fn add_channel(&mut self, domain: Domain, new: &NewChannel) -> Checked<Channel> {
         let NewChannel { name, attributes, rules } = new;
@@ -277,6 +286,7 @@ impl Model {
         if self.channels().any(differs) {
             return Err(Code::BufferTypes.into());
         }
+        self.check_streams()?;
         let mut channel = Channel {
             name: name.clone(),
             enabled: true,
@@ -353,7 +363,7 @@ impl Model {
             }
             of.contexts.push(context.clone());
         }
-        Ok(())
+        self.check_streams()
     }
 
     /// Changes what is recorded of an attribute of processes.
