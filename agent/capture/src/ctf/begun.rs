@@ -1,5 +1,5 @@
-//! The trace of an archive, in its spool: whoever goes on with the recording, or recovers it, writes the open
-//! chunk again, as a part of the same trace.
+//! Notes about a trace in its archive's spool. With them, the next process of the recording, or a recovery,
+//! writes the open chunk again as a part of the same trace.
 
 use std::io::{self, Write as _};
 

@@ -32,9 +32,9 @@ impl OpenChunk {
         Ok(Self { name: Some(name), dir })
     }
 
-    /// The same, which another process has begun to write: what it has written is removed. All of it is in
-    /// the spool. `places` are its directories if that process has ended; one that hands it over has them as
-    /// long as nobody else writes there.
+    /// The same, which another process has begun to write: its files are removed, as the spool has all of
+    /// their events. `places` are its directories; without a note of them, or on a file system without times
+    /// of birth, directories of ours are taken for them.
     pub(super) fn create_again(
         output: &CtfOutput,
         archive: Option<ArchiveName>,
